@@ -1,0 +1,373 @@
+/* redismodule.h: the part of the Redis modules API that shardbloom uses.
+ *
+ * This is not the official header. It declares the types, constants and functions this module needs, from their
+ * documented signatures, and nothing else: the list below is therefore also the list of everything the module can
+ * ask of a server. The floor is Redis 7.0. Functions that only newer servers have stand in a list of their own; their
+ * pointer is NULL where the server lacks them, and callers must check.
+ *
+ * Exactly one source file (module.c) defines REDISMODULE_MAIN before including this header; it then holds the function
+ * pointers. */
+#ifndef REDISMODULE_H
+#define REDISMODULE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- results, access modes, types of keys and replies ---- */
+#define REDISMODULE_OK       0
+#define REDISMODULE_ERR      1
+#define REDISMODULE_APIVER_1 1
+
+#define REDISMODULE_READ             (1 << 0)
+#define REDISMODULE_WRITE            (1 << 1)
+#define REDISMODULE_OPEN_KEY_NOTOUCH (1 << 16)
+
+#define REDISMODULE_KEYTYPE_EMPTY  0
+#define REDISMODULE_KEYTYPE_STRING 1
+#define REDISMODULE_KEYTYPE_MODULE 6
+
+#define REDISMODULE_REPLY_STRING  0
+#define REDISMODULE_REPLY_ERROR   1
+#define REDISMODULE_REPLY_INTEGER 2
+#define REDISMODULE_REPLY_ARRAY   3
+
+#define REDISMODULE_POSTPONED_LEN -1
+
+#define REDISMODULE_ERRORMSG_WRONGTYPE "WRONGTYPE Operation against a key holding the wrong kind of value"
+
+/* ---- module options ---- */
+#define REDISMODULE_OPTIONS_HANDLE_IO_ERRORS            (1 << 0)
+#define REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED  (1 << 1)
+#define REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD      (1 << 2)
+
+/* ---- flags of the running context ---- */
+#define REDISMODULE_CTX_FLAGS_MASTER        (1 << 2)
+#define REDISMODULE_CTX_FLAGS_SLAVE         (1 << 3)
+#define REDISMODULE_CTX_FLAGS_CLUSTER       (1 << 5)
+#define REDISMODULE_CTX_FLAGS_REPLICATED    (1 << 12)
+#define REDISMODULE_CTX_FLAGS_LOADING       (1 << 13)
+#define REDISMODULE_CTX_FLAGS_IS_CHILD      (1 << 20)
+#define REDISMODULE_CTX_FLAGS_ASYNC_LOADING (1 << 23)
+
+#define REDISMODULE_NOTIFY_MODULE (1 << 13)
+
+/* ---- configuration ---- */
+#define REDISMODULE_CONFIG_DEFAULT 0
+#define REDISMODULE_CONFIG_MEMORY  (1ULL << 7)
+
+/* ---- command documentation ---- */
+typedef enum {
+    REDISMODULE_ARG_TYPE_STRING,
+    REDISMODULE_ARG_TYPE_INTEGER,
+    REDISMODULE_ARG_TYPE_DOUBLE,
+    REDISMODULE_ARG_TYPE_KEY,
+    REDISMODULE_ARG_TYPE_PATTERN,
+    REDISMODULE_ARG_TYPE_UNIX_TIME,
+    REDISMODULE_ARG_TYPE_PURE_TOKEN,
+    REDISMODULE_ARG_TYPE_ONEOF,
+    REDISMODULE_ARG_TYPE_BLOCK
+} RedisModuleCommandArgType;
+
+#define REDISMODULE_CMD_ARG_NONE     0
+#define REDISMODULE_CMD_ARG_OPTIONAL (1 << 0)
+#define REDISMODULE_CMD_ARG_MULTIPLE (1 << 1)
+
+typedef enum {
+    REDISMODULE_KSPEC_BS_INVALID = 0,
+    REDISMODULE_KSPEC_BS_UNKNOWN,
+    REDISMODULE_KSPEC_BS_INDEX,
+    REDISMODULE_KSPEC_BS_KEYWORD
+} RedisModuleKeySpecBeginSearchType;
+
+typedef enum {
+    REDISMODULE_KSPEC_FK_OMITTED = 0,
+    REDISMODULE_KSPEC_FK_UNKNOWN,
+    REDISMODULE_KSPEC_FK_RANGE,
+    REDISMODULE_KSPEC_FK_KEYNUM
+} RedisModuleKeySpecFindKeysType;
+
+#define REDISMODULE_CMD_KEY_RO     (1ULL << 0)
+#define REDISMODULE_CMD_KEY_RW     (1ULL << 1)
+#define REDISMODULE_CMD_KEY_OW     (1ULL << 2)
+#define REDISMODULE_CMD_KEY_ACCESS (1ULL << 4)
+#define REDISMODULE_CMD_KEY_UPDATE (1ULL << 5)
+#define REDISMODULE_CMD_KEY_INSERT (1ULL << 6)
+#define REDISMODULE_CMD_KEY_DELETE (1ULL << 7)
+
+typedef struct RedisModuleCommandArg {
+    const char *name;
+    RedisModuleCommandArgType type;
+    int key_spec_index;
+    const char *token;
+    const char *summary;
+    const char *since;
+    int flags;
+    const char *deprecated_since;
+    struct RedisModuleCommandArg *subargs;
+} RedisModuleCommandArg;
+
+typedef struct {
+    const char *since;
+    const char *changes;
+} RedisModuleCommandHistoryEntry;
+
+typedef struct {
+    const char *notes;
+    uint64_t flags;
+    RedisModuleKeySpecBeginSearchType begin_search_type;
+    union {
+        struct {
+            int pos;
+        } index;
+        struct {
+            const char *keyword;
+            int startfrom;
+        } keyword;
+    } bs;
+    RedisModuleKeySpecFindKeysType find_keys_type;
+    union {
+        struct {
+            int lastkey;
+            int keystep;
+            int limit;
+        } range;
+        struct {
+            int keynumidx;
+            int firstkey;
+            int keystep;
+        } keynum;
+    } fk;
+} RedisModuleCommandKeySpec;
+
+typedef struct {
+    int version;
+    size_t sizeof_historyentry;
+    size_t sizeof_keyspec;
+    size_t sizeof_arg;
+} RedisModuleCommandInfoVersion;
+
+typedef struct {
+    const RedisModuleCommandInfoVersion *version;
+    const char *summary;
+    const char *complexity;
+    const char *since;
+    RedisModuleCommandHistoryEntry *history;
+    const char *tips;
+    int arity;
+    RedisModuleCommandKeySpec *key_specs;
+    RedisModuleCommandArg *args;
+} RedisModuleCommandInfo;
+
+/* ---- server events ---- */
+#define REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED 0
+#define REDISMODULE_EVENT_PERSISTENCE              1
+#define REDISMODULE_EVENT_FLUSHDB                  2
+#define REDISMODULE_EVENT_LOADING                  3
+#define REDISMODULE_EVENT_SWAPDB                   11
+#define REDISMODULE_EVENT_REPL_ASYNC_LOAD          14
+
+#define REDISMODULE_SUBEVENT_PERSISTENCE_RDB_START      0
+#define REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START      1
+#define REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_RDB_START 2
+#define REDISMODULE_SUBEVENT_PERSISTENCE_ENDED          3
+#define REDISMODULE_SUBEVENT_PERSISTENCE_FAILED         4
+#define REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START 5
+
+#define REDISMODULE_SUBEVENT_LOADING_ENDED  3
+#define REDISMODULE_SUBEVENT_LOADING_FAILED 4
+
+#define REDISMODULE_SUBEVENT_FLUSHDB_START 0
+#define REDISMODULE_SUBEVENT_FLUSHDB_END   1
+
+typedef struct RedisModuleEvent {
+    uint64_t id;
+    uint64_t dataver;
+} RedisModuleEvent;
+
+typedef struct RedisModuleSwapDbInfo {
+    uint64_t version;
+    int32_t dbnum_first;
+    int32_t dbnum_second;
+} RedisModuleSwapDbInfo;
+
+/* ---- opaque types and callbacks ---- */
+typedef long long mstime_t;
+typedef uint64_t RedisModuleTimerID;
+
+typedef struct RedisModuleCtx RedisModuleCtx;
+typedef struct RedisModuleCommand RedisModuleCommand;
+typedef struct RedisModuleKey RedisModuleKey;
+typedef struct RedisModuleString RedisModuleString;
+typedef struct RedisModuleCallReply RedisModuleCallReply;
+typedef struct RedisModuleIO RedisModuleIO;
+typedef struct RedisModuleType RedisModuleType;
+typedef struct RedisModuleDigest RedisModuleDigest;
+typedef struct RedisModuleInfoCtx RedisModuleInfoCtx;
+typedef struct RedisModuleDefragCtx RedisModuleDefragCtx;
+typedef struct RedisModuleKeyOptCtx RedisModuleKeyOptCtx;
+typedef struct RedisModuleBlockedClient RedisModuleBlockedClient;
+
+typedef int (*RedisModuleCmdFunc)(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+typedef void (*RedisModuleEventCallback)(RedisModuleCtx *ctx, RedisModuleEvent eid, uint64_t subevent, void *data);
+typedef void (*RedisModuleTimerProc)(RedisModuleCtx *ctx, void *data);
+typedef void (*RedisModuleInfoFunc)(RedisModuleInfoCtx *ctx, int for_crash_report);
+typedef RedisModuleString *(*RedisModuleConfigGetStringFunc)(const char *name, void *privdata);
+typedef long long (*RedisModuleConfigGetNumericFunc)(const char *name, void *privdata);
+typedef int (*RedisModuleConfigSetStringFunc)(const char *name, RedisModuleString *val, void *privdata,
+                                              RedisModuleString **err);
+typedef int (*RedisModuleConfigSetNumericFunc)(const char *name, long long val, void *privdata,
+                                               RedisModuleString **err);
+typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *privdata, RedisModuleString **err);
+
+/* The methods of a data type; the order is the server's. Version 4 is Redis 7.0's. */
+#define REDISMODULE_TYPE_METHOD_VERSION 4
+#define REDISMODULE_AUX_BEFORE_RDB      (1 << 0)
+#define REDISMODULE_AUX_AFTER_RDB       (1 << 1)
+
+typedef struct RedisModuleTypeMethods {
+    uint64_t version;
+    void *(*rdb_load)(RedisModuleIO *rdb, int encver);
+    void (*rdb_save)(RedisModuleIO *rdb, void *value);
+    void (*aof_rewrite)(RedisModuleIO *aof, RedisModuleString *key, void *value);
+    size_t (*mem_usage)(const void *value);
+    void (*digest)(RedisModuleDigest *digest, void *value);
+    void (*free)(void *value);
+    int (*aux_load)(RedisModuleIO *rdb, int encver, int when);
+    void (*aux_save)(RedisModuleIO *rdb, int when);
+    int aux_save_triggers;
+    size_t (*free_effort)(RedisModuleString *key, const void *value);
+    void (*unlink)(RedisModuleString *key, const void *value);
+    void *(*copy)(RedisModuleString *fromkey, RedisModuleString *tokey, const void *value);
+    int (*defrag)(RedisModuleDefragCtx *ctx, RedisModuleString *key, void **value);
+    size_t (*mem_usage2)(RedisModuleKeyOptCtx *ctx, const void *value, size_t sample_size);
+    size_t (*free_effort2)(RedisModuleKeyOptCtx *ctx, const void *value);
+    void (*unlink2)(RedisModuleKeyOptCtx *ctx, const void *value);
+    void *(*copy2)(RedisModuleKeyOptCtx *ctx, const void *value);
+} RedisModuleTypeMethods;
+
+/* ---- functions: X(result, name, arguments) ---- */
+#define REDISMODULE_REQUIRED(X)                                                                                       \
+    X(void *, Alloc, (size_t nbytes))                                                                                 \
+    X(void *, TryAlloc, (size_t nbytes))                                                                              \
+    X(void *, Calloc, (size_t count, size_t nbytes))                                                                  \
+    X(void *, Realloc, (void *ptr, size_t nbytes))                                                                    \
+    X(void, Free, (void *ptr))                                                                                        \
+    X(size_t, MallocSize, (void *ptr))                                                                                \
+    X(int, CreateCommand, (RedisModuleCtx *, const char *name, RedisModuleCmdFunc, const char *flags, int first,      \
+                           int last, int step))                                                                       \
+    X(RedisModuleCommand *, GetCommand, (RedisModuleCtx *, const char *name))                                         \
+    X(int, SetCommandInfo, (RedisModuleCommand *, const RedisModuleCommandInfo *))                                    \
+    X(void, SetModuleAttribs, (RedisModuleCtx *, const char *name, int version, int apiversion))                      \
+    X(int, IsModuleNameBusy, (const char *name))                                                                      \
+    X(void, SetModuleOptions, (RedisModuleCtx *, int options))                                                        \
+    X(int, GetContextFlags, (RedisModuleCtx *))                                                                       \
+    X(int, GetServerVersion, (void))                                                                                  \
+    X(void, Log, (RedisModuleCtx *, const char *level, const char *format, ...))                                      \
+    X(void, LogIOError, (RedisModuleIO *, const char *level, const char *format, ...))                                \
+    X(int, WrongArity, (RedisModuleCtx *))                                                                            \
+    X(int, ReplyWithLongLong, (RedisModuleCtx *, long long))                                                          \
+    X(int, ReplyWithError, (RedisModuleCtx *, const char *))                                                          \
+    X(int, ReplyWithSimpleString, (RedisModuleCtx *, const char *))                                                   \
+    X(int, ReplyWithArray, (RedisModuleCtx *, long length))                                                           \
+    X(int, ReplyWithMap, (RedisModuleCtx *, long length))                                                             \
+    X(void, ReplySetArrayLength, (RedisModuleCtx *, long length))                                                     \
+    X(int, ReplyWithStringBuffer, (RedisModuleCtx *, const char *, size_t length))                                    \
+    X(int, ReplyWithCString, (RedisModuleCtx *, const char *))                                                        \
+    X(int, ReplyWithString, (RedisModuleCtx *, RedisModuleString *))                                                  \
+    X(int, ReplyWithNull, (RedisModuleCtx *))                                                                         \
+    X(int, ReplyWithBool, (RedisModuleCtx *, int))                                                                    \
+    X(int, ReplyWithDouble, (RedisModuleCtx *, double))                                                               \
+    X(int, GetSelectedDb, (RedisModuleCtx *))                                                                         \
+    X(int, SelectDb, (RedisModuleCtx *, int db))                                                                      \
+    X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                                   \
+    X(void, CloseKey, (RedisModuleKey *))                                                                             \
+    X(int, KeyType, (RedisModuleKey *))                                                                               \
+    X(size_t, ValueLength, (RedisModuleKey *))                                                                        \
+    X(int, DeleteKey, (RedisModuleKey *))                                                                             \
+    X(int, UnlinkKey, (RedisModuleKey *))                                                                             \
+    X(char *, StringDMA, (RedisModuleKey *, size_t *length, int mode))                                                \
+    X(int, StringTruncate, (RedisModuleKey *, size_t length))                                                         \
+    X(RedisModuleType *, CreateDataType, (RedisModuleCtx *, const char *name, int version, RedisModuleTypeMethods *)) \
+    X(int, ModuleTypeSetValue, (RedisModuleKey *, RedisModuleType *, void *value))                                    \
+    X(RedisModuleType *, ModuleTypeGetType, (RedisModuleKey *))                                                       \
+    X(void *, ModuleTypeGetValue, (RedisModuleKey *))                                                                 \
+    X(RedisModuleString *, CreateString, (RedisModuleCtx *, const char *, size_t length))                             \
+    X(RedisModuleString *, CreateStringPrintf, (RedisModuleCtx *, const char *format, ...))                           \
+    X(void, FreeString, (RedisModuleCtx *, RedisModuleString *))                                                      \
+    X(const char *, StringPtrLen, (const RedisModuleString *, size_t *length))                                        \
+    X(int, Replicate, (RedisModuleCtx *, const char *command, const char *format, ...))                               \
+    X(int, ReplicateVerbatim, (RedisModuleCtx *))                                                                     \
+    X(int, SignalModifiedKey, (RedisModuleCtx *, RedisModuleString *))                                                \
+    X(int, NotifyKeyspaceEvent, (RedisModuleCtx *, int type, const char *event, RedisModuleString *key))              \
+    X(RedisModuleCallReply *, Call, (RedisModuleCtx *, const char *command, const char *format, ...))                 \
+    X(void, FreeCallReply, (RedisModuleCallReply *))                                                                  \
+    X(int, CallReplyType, (RedisModuleCallReply *))                                                                   \
+    X(long long, CallReplyInteger, (RedisModuleCallReply *))                                                          \
+    X(size_t, CallReplyLength, (RedisModuleCallReply *))                                                              \
+    X(RedisModuleCallReply *, CallReplyArrayElement, (RedisModuleCallReply *, size_t index))                          \
+    X(const char *, CallReplyStringPtr, (RedisModuleCallReply *, size_t *length))                                     \
+    X(void, SaveStringBuffer, (RedisModuleIO *, const char *, size_t length))                                         \
+    X(char *, LoadStringBuffer, (RedisModuleIO *, size_t *length))                                                    \
+    X(void, SaveUnsigned, (RedisModuleIO *, uint64_t))                                                                \
+    X(uint64_t, LoadUnsigned, (RedisModuleIO *))                                                                      \
+    X(int, IsIOError, (RedisModuleIO *))                                                                              \
+    X(void, EmitAOF, (RedisModuleIO *, const char *command, const char *format, ...))                                 \
+    X(int, GetDbIdFromIO, (RedisModuleIO *))                                                                          \
+    X(const RedisModuleString *, GetKeyNameFromIO, (RedisModuleIO *))                                                 \
+    X(RedisModuleCtx *, GetContextFromIO, (RedisModuleIO *))                                                          \
+    X(int, GetDbIdFromOptCtx, (RedisModuleKeyOptCtx *))                                                               \
+    X(int, GetToDbIdFromOptCtx, (RedisModuleKeyOptCtx *))                                                             \
+    X(const RedisModuleString *, GetKeyNameFromOptCtx, (RedisModuleKeyOptCtx *))                                      \
+    X(const RedisModuleString *, GetToKeyNameFromOptCtx, (RedisModuleKeyOptCtx *))                                    \
+    X(void, DigestAddStringBuffer, (RedisModuleDigest *, const char *, size_t length))                                \
+    X(void, DigestAddLongLong, (RedisModuleDigest *, long long))                                                      \
+    X(void, DigestEndSequence, (RedisModuleDigest *))                                                                 \
+    X(int, GetDbIdFromDigest, (RedisModuleDigest *))                                                                  \
+    X(int, SubscribeToServerEvent, (RedisModuleCtx *, RedisModuleEvent, RedisModuleEventCallback))                    \
+    X(RedisModuleTimerID, CreateTimer, (RedisModuleCtx *, mstime_t period, RedisModuleTimerProc, void *data))         \
+    X(RedisModuleCtx *, GetDetachedThreadSafeContext, (RedisModuleCtx *))                                             \
+    X(void, FreeThreadSafeContext, (RedisModuleCtx *))                                                                \
+    X(void, GetRandomBytes, (unsigned char *, size_t length))                                                         \
+    X(int, RegisterInfoFunc, (RedisModuleCtx *, RedisModuleInfoFunc))                                                 \
+    X(int, InfoAddSection, (RedisModuleInfoCtx *, const char *name))                                                  \
+    X(int, InfoAddFieldULongLong, (RedisModuleInfoCtx *, const char *field, unsigned long long))                      \
+    X(int, RegisterNumericConfig, (RedisModuleCtx *, const char *name, long long preset, unsigned int flags,          \
+                                   long long min, long long max, RedisModuleConfigGetNumericFunc,                     \
+                                   RedisModuleConfigSetNumericFunc, RedisModuleConfigApplyFunc, void *))              \
+    X(int, RegisterStringConfig, (RedisModuleCtx *, const char *name, const char *preset, unsigned int flags,         \
+                                  RedisModuleConfigGetStringFunc, RedisModuleConfigSetStringFunc,                     \
+                                  RedisModuleConfigApplyFunc, void *))                                                \
+    X(int, LoadConfigs, (RedisModuleCtx *))
+
+/* Newer than Redis 7.0: the pointer may be NULL. */
+#define REDISMODULE_OPTIONAL(X)                                                                                       \
+    X(int, AddACLCategory, (RedisModuleCtx *, const char *name))                                                      \
+    X(int, SetCommandACLCategories, (RedisModuleCommand *, const char *categories))
+
+#ifdef REDISMODULE_MAIN
+#define REDISMODULE_DECLARE(result, name, arguments) result(*RedisModule_##name) arguments;
+#else
+#define REDISMODULE_DECLARE(result, name, arguments) extern result(*RedisModule_##name) arguments;
+#endif
+REDISMODULE_REQUIRED(REDISMODULE_DECLARE)
+REDISMODULE_OPTIONAL(REDISMODULE_DECLARE)
+
+#ifdef REDISMODULE_MAIN
+/* Resolves the functions and announces the module. The first word of a context is the address of the server's own
+ * look-up function. NULL when all is well, else what is wrong: the name of a function that the server lacks. */
+static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int version) {
+    int (*get_api)(const char *, void *);
+    *(void **)&get_api = ((void **)ctx)[0];
+#define REDISMODULE_RESOLVE(result, fn, arguments)                                                                    \
+    if (get_api("RedisModule_" #fn, (void *)&RedisModule_##fn) != REDISMODULE_OK) return "RedisModule_" #fn;
+#define REDISMODULE_RESOLVE_IF(result, fn, arguments)                                                                 \
+    if (get_api("RedisModule_" #fn, (void *)&RedisModule_##fn) != REDISMODULE_OK) RedisModule_##fn = NULL;
+    REDISMODULE_REQUIRED(REDISMODULE_RESOLVE)
+    REDISMODULE_OPTIONAL(REDISMODULE_RESOLVE_IF)
+    if (RedisModule_IsModuleNameBusy(name)) return "another module of the same name";
+    RedisModule_SetModuleAttribs(ctx, name, version, REDISMODULE_APIVER_1);
+    return NULL;
+}
+#endif
+
+#endif

@@ -1,0 +1,260 @@
+#include "descriptor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sizing.h"
+
+struct allocator descriptor_allocator = {malloc, realloc, free};
+
+/* Bytes of the fixed parts of the encoding; the tag and the layers' bitmaps come on top. */
+#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 2 + 1)
+#define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8)
+
+static const uint8_t descriptor_magic[3] = {'B', 'F', 'D'};
+static const uint8_t shard_magic[4] = {'B', 'F', 'S', 'H'};
+
+static size_t bitmap_bytes(uint32_t nshards) {
+    return ((size_t)nshards + 7) / 8;
+}
+
+static void *alloc_zeroed(size_t nbytes) {
+    void *memory = descriptor_allocator.alloc(nbytes);
+    if (memory) memset(memory, 0, nbytes);
+    return memory;
+}
+
+struct descriptor *descriptor_new(const char *tag, size_t tag_length) {
+    struct descriptor *descriptor = alloc_zeroed(sizeof *descriptor);
+    if (!descriptor) return NULL;
+    descriptor->tag = descriptor_allocator.alloc(tag_length + 1);
+    if (!descriptor->tag) {
+        descriptor_free(descriptor);
+        return NULL;
+    }
+    memcpy(descriptor->tag, tag, tag_length);
+    descriptor->tag_length = (uint32_t)tag_length;
+    return descriptor;
+}
+
+void descriptor_free(struct descriptor *descriptor) {
+    if (!descriptor) return;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) descriptor_allocator.free(descriptor->layers[i].created);
+    descriptor_allocator.free(descriptor->layers);
+    descriptor_allocator.free(descriptor->tag);
+    descriptor_allocator.free(descriptor);
+}
+
+bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout, uint64_t capacity) {
+    uint8_t *created = alloc_zeroed(bitmap_bytes(layout->nshards));
+    if (!created) return false;
+    struct layer *layers =
+        descriptor_allocator.realloc(descriptor->layers, (descriptor->nlayers + 1) * sizeof *layers);
+    if (!layers) {
+        descriptor_allocator.free(created);
+        return false;
+    }
+    descriptor->layers = layers;
+    layers[descriptor->nlayers++] =
+        (struct layer){.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity, .created = created};
+    return true;
+}
+
+uint32_t layer_count_created(const struct layer *layer) {
+    uint32_t count = 0;
+    for (size_t i = 0; i < bitmap_bytes(layer->layout.nshards); i++)
+        count += (uint32_t)__builtin_popcount(layer->created[i]);
+    return count;
+}
+
+uint64_t descriptor_capacity(const struct descriptor *descriptor) {
+    uint64_t capacity = 0;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) capacity += descriptor->layers[i].capacity;
+    return capacity;
+}
+
+uint64_t descriptor_nitems(const struct descriptor *descriptor) {
+    uint64_t nitems = 0;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) nitems += descriptor->layers[i].nitems;
+    return nitems;
+}
+
+uint64_t descriptor_nshards(const struct descriptor *descriptor) {
+    uint64_t nshards = 0;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) nshards += layer_count_created(&descriptor->layers[i]);
+    return nshards;
+}
+
+uint64_t descriptor_shard_bytes(const struct descriptor *descriptor) {
+    uint64_t nbytes = 0;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        nbytes += layer_count_created(layer) * (uint64_t)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout));
+    }
+    return nbytes;
+}
+
+/* ---- encoding: little-endian, by shifts, so that it is the same on every machine ---- */
+
+static uint8_t *put(uint8_t *at, uint64_t value, unsigned nbytes) {
+    for (; nbytes > 0; nbytes--, value >>= 8) *at++ = (uint8_t)value;
+    return at;
+}
+
+static uint64_t get(const uint8_t **at, unsigned nbytes) {
+    uint64_t value = 0;
+    for (unsigned i = 0; i < nbytes; i++) value |= (uint64_t)(*at)[i] << (8 * i);
+    *at += nbytes;
+    return value;
+}
+
+size_t descriptor_encoded_size(const struct descriptor *descriptor) {
+    size_t nbytes = HEAD_BYTES + descriptor->tag_length;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+        nbytes += LAYER_BYTES + bitmap_bytes(descriptor->layers[i].layout.nshards);
+    return nbytes;
+}
+
+void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
+    uint64_t error;
+    memcpy(&error, &descriptor->error, sizeof error);
+    memcpy(at, descriptor_magic, sizeof descriptor_magic);
+    at = put(at + sizeof descriptor_magic, DESCRIPTOR_VERSION, 1);
+    at = put(at, descriptor->id, 8);
+    at = put(at, descriptor->seed, 8);
+    at = put(at, error, 8);
+    at = put(at, descriptor->shard_bytes, 8);
+    at = put(at, descriptor->expansion, 4);
+    at = put(at, descriptor->tag_length, 2);
+    memcpy(at, descriptor->tag, descriptor->tag_length);
+    at = put(at + descriptor->tag_length, descriptor->nlayers, 1);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        at = put(at, layer->kind, 1);
+        at = put(at, layer->layout.block_log2, 1);
+        at = put(at, layer->layout.nprobes, 1);
+        at = put(at, 0, 1);
+        at = put(at, layer->layout.nshards, 4);
+        at = put(at, layer->layout.nblocks, 4);
+        at = put(at, layer->capacity, 8);
+        at = put(at, layer->nitems, 8);
+        memcpy(at, layer->created, bitmap_bytes(layer->layout.nshards));
+        at += bitmap_bytes(layer->layout.nshards);
+    }
+}
+
+/* What must hold of a layout whatever made it. Products are bounded by the ranges of their factors. */
+static const char *layout_problem(const struct layout *layout) {
+    if (layout->block_log2 < LAYOUT_MIN_BLOCK_LOG2 || layout->block_log2 > LAYOUT_MAX_BLOCK_LOG2)
+        return "block width out of range";
+    if (layout->nprobes < 1 || layout->nprobes > LAYOUT_MAX_PROBES) return "number of probes out of range";
+    if (layout->nshards < 1 || layout->nshards > LAYOUT_MAX_SHARDS) return "number of shards out of range";
+    if (layout->nblocks < 1) return "a shard without blocks";
+    if (((uint64_t)layout->nblocks << (layout->block_log2 - 3)) > SIZING_MAX_SHARD_BYTES - SIZING_SHARD_OVERHEAD)
+        return "shards larger than a string can be";
+    return NULL;
+}
+
+static const char *head_problem(const struct descriptor *descriptor) {
+    if (!isfinite(descriptor->error) || descriptor->error < SIZING_MIN_ERROR || descriptor->error > SIZING_MAX_ERROR)
+        return "error rate out of range";
+    if (descriptor->shard_bytes < SIZING_MIN_SHARD_BYTES || descriptor->shard_bytes > SIZING_MAX_SHARD_BYTES)
+        return "shard size out of range";
+    if (descriptor->expansion > DESCRIPTOR_MAX_EXPANSION) return "expansion out of range";
+    return NULL;
+}
+
+/* Reads the layer at *at, appends it, and moves *at behind it. */
+static const char *decode_layer(struct descriptor *descriptor, const uint8_t **at, const uint8_t *end) {
+    if ((size_t)(end - *at) < LAYER_BYTES) return "too short";
+    struct layout layout;
+    if (get(at, 1) != LAYER_BLOCKED) return "unknown kind of layer";
+    layout.block_log2 = (uint8_t)get(at, 1);
+    layout.nprobes = (uint8_t)get(at, 1);
+    if (get(at, 1) != 0) return "unknown flags of a layer";
+    layout.nshards = (uint32_t)get(at, 4);
+    layout.nblocks = (uint32_t)get(at, 4);
+    const uint64_t capacity = get(at, 8), nitems = get(at, 8);
+    const char *problem = layout_problem(&layout);
+    if (problem) return problem;
+    if (capacity < 1 || capacity > SIZING_MAX_CAPACITY) return "capacity out of range";
+    if (nitems > capacity) return "more items than capacity";
+    const size_t nbitmap = bitmap_bytes(layout.nshards);
+    if ((size_t)(end - *at) < nbitmap) return "too short";
+    if (layout.nshards % 8 && (*at)[nbitmap - 1] >> layout.nshards % 8) return "marks for shards that do not exist";
+    if (!descriptor_add_layer(descriptor, &layout, capacity)) return "out of memory";
+    struct layer *layer = descriptor_newest(descriptor);
+    memcpy(layer->created, *at, nbitmap);
+    layer->nitems = nitems;
+    if (nitems > 0 && layer_count_created(layer) == 0) return "items but no shards";
+    *at += nbitmap;
+    return NULL;
+}
+
+/* Fills the rest of a descriptor, behind the tag. */
+static const char *decode_layers(struct descriptor *descriptor, const uint8_t *at, const uint8_t *end) {
+    const unsigned nlayers = (unsigned)get(&at, 1);
+    if (nlayers < 1 || nlayers > SIZING_MAX_LAYERS) return "number of layers out of range";
+    if (descriptor->expansion == 0 && nlayers > 1) return "several layers, but no expansion";
+    for (unsigned i = 0; i < nlayers; i++) {
+        const char *problem = decode_layer(descriptor, &at, end);
+        if (problem) return problem;
+    }
+    return at == end ? NULL : "bytes behind the last layer";
+}
+
+struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const char **problem) {
+    const uint8_t *at = bytes, *end = bytes + nbytes;
+    struct descriptor head = {0};
+    if (nbytes < HEAD_BYTES || memcmp(at, descriptor_magic, sizeof descriptor_magic)) {
+        *problem = "not a descriptor";
+        return NULL;
+    }
+    at += sizeof descriptor_magic;
+    const unsigned version = (unsigned)get(&at, 1);
+    if (version != DESCRIPTOR_VERSION) {
+        *problem = version > DESCRIPTOR_VERSION ? "written by a newer version of the module" : "unknown version";
+        return NULL;
+    }
+    head.id = get(&at, 8);
+    head.seed = get(&at, 8);
+    const uint64_t error = get(&at, 8);
+    memcpy(&head.error, &error, sizeof error);
+    head.shard_bytes = get(&at, 8);
+    head.expansion = (uint32_t)get(&at, 4);
+    head.tag_length = (uint32_t)get(&at, 2);
+    *problem = head_problem(&head);
+    if (!*problem && (size_t)(end - at) < (size_t)head.tag_length + 1) *problem = "too short";
+    if (*problem) return NULL;
+
+    struct descriptor *descriptor = descriptor_new((const char *)at, head.tag_length);
+    if (!descriptor) {
+        *problem = "out of memory";
+        return NULL;
+    }
+    head.tag = descriptor->tag;
+    *descriptor = head;
+    *problem = decode_layers(descriptor, at + head.tag_length, end);
+    if (*problem) {
+        descriptor_free(descriptor);
+        return NULL;
+    }
+    return descriptor;
+}
+
+void descriptor_shard_header(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
+                             uint8_t header[SHARD_HEADER_BYTES]) {
+    const struct layout *layout = &descriptor->layers[layer].layout;
+    uint8_t *at = header;
+    memset(header, 0, SHARD_HEADER_BYTES);
+    memcpy(at, shard_magic, sizeof shard_magic);
+    at = put(at + sizeof shard_magic, DESCRIPTOR_VERSION, 1);
+    at = put(at, layout->block_log2, 1);
+    at = put(at, layout->nprobes, 1);
+    at = put(at, layer, 1);
+    at = put(at, descriptor->id, 8);
+    at = put(at, shard, 4);
+    at = put(at, layout->nshards, 4);
+    put(at, layout->nblocks, 4);
+}

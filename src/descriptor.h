@@ -1,0 +1,82 @@
+/* descriptor.h: what is known of a filter besides its bits, and the bytes in which that is stored. The only file that
+ * knows those bytes (docs/format.md describes them for other readers). Knows nothing of Redis. */
+#ifndef DESCRIPTOR_H
+#define DESCRIPTOR_H
+
+#include "layout.h"
+
+#define DESCRIPTOR_VERSION       1u
+#define DESCRIPTOR_MAX_TAG       65535u
+#define DESCRIPTOR_MAX_EXPANSION 32768u
+
+/* How a layer keeps its items. */
+enum layer_kind {
+    LAYER_BLOCKED = 1 /* our own shards: blocks addressed by layout.h */
+};
+
+struct layer {
+    enum layer_kind kind;
+    struct layout layout;
+    uint64_t capacity; /* items at which the layer is full */
+    uint64_t nitems;   /* items added to this layer */
+    uint8_t *created;  /* one bit per shard, least significant first: has the shard ever been created? */
+};
+
+struct descriptor {
+    uint64_t id;          /* random; part of the shards' names */
+    uint64_t seed;        /* of the hash */
+    double error;         /* the promised false-positive rate of the whole filter */
+    uint64_t shard_bytes; /* largest allocation of a shard, for layers to come */
+    uint32_t expansion;   /* capacity factor from layer to layer; 0: the filter does not grow */
+    uint32_t tag_length;  /* bytes in tag */
+    char *tag;            /* what stands between the braces in the shards' names; not NUL-terminated */
+    uint32_t nlayers;     /* at least 1 */
+    struct layer *layers; /* oldest first; the last one takes new items */
+};
+
+/* The allocator that descriptors use: the server's in the module, malloc's in tests. An allocation that fails makes
+ * the function at hand fail and leaves no trace. */
+struct allocator {
+    void *(*alloc)(size_t nbytes);
+    void *(*realloc)(void *old, size_t nbytes);
+    void (*free)(void *memory);
+};
+extern struct allocator descriptor_allocator;
+
+/* Makes an empty descriptor with no layers, or NULL for lack of memory. */
+struct descriptor *descriptor_new(const char *tag, size_t tag_length);
+void descriptor_free(struct descriptor *descriptor);
+
+/* Appends an empty blocked layer; false for lack of memory. */
+bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout, uint64_t capacity);
+
+static inline bool layer_shard_created(const struct layer *layer, uint32_t shard) {
+    return layer->created[shard >> 3] >> (shard & 7) & 1;
+}
+
+static inline void layer_mark_created(struct layer *layer, uint32_t shard) {
+    layer->created[shard >> 3] |= (uint8_t)(1u << (shard & 7));
+}
+
+static inline struct layer *descriptor_newest(const struct descriptor *descriptor) {
+    return &descriptor->layers[descriptor->nlayers - 1];
+}
+
+uint32_t layer_count_created(const struct layer *layer);
+uint64_t descriptor_capacity(const struct descriptor *descriptor); /* of all layers */
+uint64_t descriptor_nitems(const struct descriptor *descriptor);   /* in all layers */
+uint64_t descriptor_nshards(const struct descriptor *descriptor);  /* created, in all layers */
+uint64_t descriptor_shard_bytes(const struct descriptor *descriptor); /* string bytes of all created shards */
+
+/* The encoded form. descriptor_encode writes exactly descriptor_encoded_size bytes. descriptor_decode takes any bytes,
+ * checks each and all of them, and returns NULL with the reason in *problem if they are not a valid descriptor. */
+size_t descriptor_encoded_size(const struct descriptor *descriptor);
+void descriptor_encode(const struct descriptor *descriptor, uint8_t *bytes);
+struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const char **problem);
+
+/* The 55 bytes at the start of each shard: they tell whose it is, so that a misplaced string is noticed. */
+#define SHARD_HEADER_BYTES 55u
+void descriptor_shard_header(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
+                             uint8_t header[SHARD_HEADER_BYTES]);
+
+#endif

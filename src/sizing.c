@@ -1,0 +1,168 @@
+/* How many blocks, of which width, and how many bits per item?
+ *
+ * A blocked Bloom filter (Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom Filters") throws each item
+ * into one block, and the blocks fill unevenly: the load of a block is binomial around n/nblocks, and the crowded
+ * blocks give most of the false positives. The classic formula knows nothing of that and promises too much: at 1e-4,
+ * blocks of 512 bits sized by it would answer wrongly 3 times as often. So the rate is computed as what it is, the
+ * mixture over all loads j:
+ *
+ *     rate = sum over j of  P(load = j) * E[(bits set by j items / width)^k]
+ *
+ * Bits per item of a full layer by this model, by block width, and the overhead over the classic filter:
+ *
+ *     error  classic       512             1024            2048            4096
+ *     1e-2     9.59     9.92  +3.5%     9.76  +1.9%     9.68  +1.0%     9.64  +0.6%
+ *     1e-3    14.38    15.55  +8.1%    14.98  +4.2%    14.68  +2.1%    14.53  +1.1%
+ *     1e-4    19.17    22.03 +14.9%    20.62  +7.6%    19.90  +3.8%    19.54  +1.9%
+ *     1e-5    23.96    29.67 +23.8%    26.83 +12.0%    25.42  +6.1%    24.70  +3.1%
+ *     1e-6    28.76    38.83 +35.0%    33.79 +17.5%    31.30  +8.8%    30.04  +4.5%
+ *
+ * Narrow blocks are faster (one cache line), wide ones smaller. The narrowest width that stays within MAX_OVERHEAD of
+ * the classic filter is taken, else the one that takes least memory. */
+#include "sizing.h"
+
+#include <math.h>
+
+#define MAX_OVERHEAD 1.07 /* leaves room below the documented 8% for rounding to whole shards */
+
+/* E[(bits set / width)^k] after nthrows independent throws: the k-th moment around the mean, to second order, since
+ * the number of distinct bits varies too. `miss` and `pair` are (1-1/width)^nthrows and (1-2/width)^nthrows. */
+static double filled(double width, unsigned nprobes, double miss, double pair) {
+    const double mean = 1 - miss;
+    if (mean <= 0) return 0;
+    const double variance = fmax(0, miss / width + (1 - 1 / width) * pair - miss * miss);
+    double power = 1, square = mean;
+    for (unsigned left = nprobes; left > 0; left >>= 1, square *= square)
+        if (left & 1) power *= square;
+    const double k = nprobes;
+    return fmin(1, power * (1 + k * (k - 1) / 2 * variance / (mean * mean)));
+}
+
+/* The mixture above. nblocks is a double so that the solver may ask for a fraction of a block. */
+static double rate_of(double nitems, double nblocks, unsigned block_log2, unsigned nprobes) {
+    const double width = (double)(1u << block_log2);
+    const double log_miss = nprobes * log1p(-1 / width), log_pair = nprobes * log1p(-2 / width);
+    if (nblocks <= 1) return filled(width, nprobes, exp(nitems * log_miss), exp(nitems * log_pair));
+
+    const double p = 1 / nblocks, mean = nitems * p, spread = sqrt(mean);
+    const double first = fmax(0, floor(mean - 10 * spread)), last = fmin(nitems, ceil(mean + 14 * spread + 40));
+    double chance = exp(lgamma(nitems + 1) - lgamma(first + 1) - lgamma(nitems - first + 1) + first * log(p) +
+                        (nitems - first) * log1p(-p));
+    /* For 10^12 items lgamma's differences lose their digits; Poisson is exact enough from far earlier on. */
+    if (nitems > 1e6) chance = exp(first * log(mean) - mean - lgamma(first + 1));
+
+    const double odds = p / (1 - p), miss_step = exp(log_miss), pair_step = exp(log_pair);
+    double miss = exp(first * log_miss), pair = exp(first * log_pair), rate = 0;
+    for (double load = first; load <= last; load++) {
+        rate += chance * filled(width, nprobes, miss, pair);
+        chance *= (nitems - load) / (load + 1) * odds;
+        miss *= miss_step;
+        pair *= pair_step;
+    }
+    return rate;
+}
+
+/* The least number of blocks that keeps the error. The rate falls with the number of blocks almost like a power, so
+ * a secant in logarithms converges in a few steps; what is left is done upwards, never below the promise. */
+static double blocks_needed(double nitems, double error, unsigned block_log2, unsigned nprobes) {
+    const double target = log(error);
+    double x0 = fmax(1, nitems * sizing_classic_bits(error) / (double)(1u << block_log2)), x1 = x0 * 1.1;
+    double y0 = log(rate_of(nitems, x0, block_log2, nprobes)) - target;
+    for (int step = 0; step < 12; step++) {
+        const double y1 = log(rate_of(nitems, x1, block_log2, nprobes)) - target;
+        if (!isfinite(y1) || fabs(y1) < 1e-4 || fabs(y1 - y0) < 1e-12 || fabs(x1 - x0) < 0.2) break;
+        const double slope = (y1 - y0) / (log(x1) - log(x0));
+        x0 = x1;
+        y0 = y1;
+        x1 = exp(log(x1) - fmax(-1, fmin(1, y1 / slope)));
+        if (x1 < 1) x1 = 1;
+    }
+    double nblocks = fmax(1, floor(x1));
+    while (rate_of(nitems, nblocks, block_log2, nprobes) > error) nblocks += ceil(nblocks / 4096);
+    return nblocks;
+}
+
+/* The best number of probes for one width. The classic optimum is log2(1/error); blocks want a little less. Among
+ * nearly equal ones the fewest are taken, because each costs time. */
+static double best_probes(double nitems, double error, unsigned block_log2, unsigned *nprobes) {
+    unsigned k = (unsigned)fmin(LAYOUT_MAX_PROBES, fmax(1, round(log2(1 / error))));
+    double best = blocks_needed(nitems, error, block_log2, k);
+    *nprobes = k;
+    for (double least = best; k > 1;) {
+        const double nblocks = blocks_needed(nitems, error, block_log2, --k);
+        least = fmin(least, nblocks);
+        if (nblocks > least * 1.005) break;
+        best = nblocks;
+        *nprobes = k;
+    }
+    return best;
+}
+
+uint64_t sizing_size_class(uint64_t nbytes) {
+    uint64_t step = 16;
+    while (nbytes > step * 8) step *= 2;
+    return (nbytes + step - 1) / step * step;
+}
+
+/* Cuts nblocks into shards. Of the few smallest numbers of shards that one is taken for which the allocator wastes
+ * least: a shard one byte above a size class would pay for a quarter of a doubling more. */
+static bool cut(uint64_t nblocks, uint64_t shard_bytes, struct layout *layout) {
+    const uint64_t block_bytes = layout_block_bytes(layout);
+    uint64_t per_shard = (shard_bytes - SIZING_SHARD_OVERHEAD) / block_bytes;
+    while ((nblocks + per_shard - 1) / per_shard > LAYOUT_MAX_SHARDS) {
+        if (shard_bytes >= SIZING_MAX_SHARD_BYTES) return false;
+        shard_bytes = shard_bytes * 2 < SIZING_MAX_SHARD_BYTES ? shard_bytes * 2 : SIZING_MAX_SHARD_BYTES;
+        per_shard = (shard_bytes - SIZING_SHARD_OVERHEAD) / block_bytes;
+    }
+    const uint64_t fewest = (nblocks + per_shard - 1) / per_shard;
+    const uint64_t most = nblocks * block_bytes < 1 << 20 ? fewest : fewest + 7;
+    uint64_t least = UINT64_MAX;
+    for (uint64_t nshards = fewest; nshards <= most && nshards <= LAYOUT_MAX_SHARDS; nshards++) {
+        const uint64_t share = (nblocks + nshards - 1) / nshards;
+        const uint64_t total = nshards * sizing_size_class(share * block_bytes + SIZING_SHARD_OVERHEAD);
+        if (total >= least) continue;
+        least = total;
+        layout->nshards = (uint32_t)nshards;
+        layout->nblocks = (uint32_t)share;
+    }
+    return true;
+}
+
+bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, struct layout *layout) {
+    const double nitems = (double)capacity, enough = nitems * sizing_classic_bits(error) * MAX_OVERHEAD;
+    double least = INFINITY, nblocks = 0;
+    for (unsigned log2 = LAYOUT_MIN_BLOCK_LOG2; log2 <= LAYOUT_MAX_BLOCK_LOG2 && least > enough; log2++) {
+        unsigned nprobes;
+        const double blocks = best_probes(nitems, error, log2, &nprobes), nbits = ldexp(blocks, (int)log2);
+        if (nbits >= least) continue;
+        least = nbits;
+        nblocks = blocks;
+        layout->block_log2 = (uint8_t)log2;
+        layout->nprobes = (uint8_t)nprobes;
+    }
+    return cut((uint64_t)nblocks, shard_bytes, layout);
+}
+
+double sizing_rate(const struct layout *layout, uint64_t nitems) {
+    const double nblocks = (double)layout->nshards * layout->nblocks;
+    return nitems == 0 ? 0 : rate_of((double)nitems, nblocks, layout->block_log2, layout->nprobes);
+}
+
+double sizing_classic_bits(double error) {
+    return -log(error) / (M_LN2 * M_LN2);
+}
+
+/* 1/(i+1)^2, scaled so that all shares together are 1. Halving the error from layer to layer, as is usual, costs 1.44
+ * bits per item more with every layer; this costs half of that after 4 layers, a quarter after 10, and leaves the
+ * first layer, the only one of a well-sized filter, 61% of the promise instead of 50%. */
+double sizing_layer_error(double error, unsigned layer, bool scaling) {
+    const double rank = layer + 1;
+    return scaling ? error * (6 / (M_PI * M_PI)) / (rank * rank) : error;
+}
+
+/* An expansion of 1 would give a filter that gets slower for ever, a layer more for every so many items. From the
+ * 16th layer on the capacity at least doubles, so that 64 layers are never reached in practice. */
+uint64_t sizing_next_capacity(uint64_t last_capacity, uint32_t expansion, unsigned nlayers) {
+    const uint64_t factor = nlayers >= 16 && expansion < 2 ? 2 : expansion;
+    return last_capacity > SIZING_MAX_CAPACITY / factor ? SIZING_MAX_CAPACITY : last_capacity * factor;
+}
