@@ -66,7 +66,7 @@ help:
 	@echo 'make unit          unit tests alone; make integration: the others alone'
 	@echo '                   ONLY=file or ONLY=file:test runs a part of them'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
-	@echo 'make deps          install the Debian packages that run and test need'
+	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
 	@echo 'SANITIZER=address  with any of these: build and run under ASAN and UBSAN'
 
@@ -107,7 +107,7 @@ unit: $(UNIT)
 integration: all $(INTEGRATION)
 	@scripts/run-tests $(INTEGRATION)
 deps:
-	@scripts/deps test
+	@scripts/deps dev
 
 format:
 	clang-format -i $(FORMATTED)
