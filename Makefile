@@ -1,0 +1,120 @@
+# shardbloom: `make help` lists the targets.
+#
+# Objects live in build/<compiler>-<release|asan>/, so that sanitizer objects never mix with plain ones. The release
+# module is copied to ./shardbloom.so; the one for sanitizers stays in build/, since a plain server cannot load it.
+
+ifeq ($(origin CC),default)
+CC := gcc
+endif
+PORT ?= 6379
+DIR ?= ./data
+
+PURE := src/layout.c src/sizing.c src/descriptor.c src/options.c
+SRC := $(wildcard src/*.c)
+UNIT_SRC := $(wildcard tests/unit/test_*.c)
+INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
+HARNESS := tests/check.c
+SERVER_HARNESS := $(filter-out $(INTEGRATION_SRC),$(wildcard tests/integration/*.c))
+FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch])
+
+FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -I. -Isrc -Itests
+RELEASE_FLAGS := -O3
+ASAN_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
+
+# A plain server can load a module built for ASAN only if the sanitizer's runtime was loaded before it.
+ifneq (,$(findstring clang,$(notdir $(CC))))
+ASAN_FLAGS += -shared-libasan
+ASAN_RUNTIME = $(shell $(CC) -print-file-name=libclang_rt.asan-$(shell uname -m).so)
+else
+ASAN_RUNTIME = $(shell $(CC) -print-file-name=libasan.so)
+endif
+
+RELEASE := build/$(notdir $(CC))-release
+ASAN := build/$(notdir $(CC))-asan
+
+ifeq ($(SANITIZER),)
+VARIANT := $(RELEASE)
+VARIANT_FLAGS := $(RELEASE_FLAGS)
+MODULE := ./shardbloom.so
+else ifeq ($(SANITIZER),address)
+VARIANT := $(ASAN)
+VARIANT_FLAGS := $(ASAN_FLAGS)
+MODULE := $(ASAN)/shardbloom.so
+export SERVER_PRELOAD = $(ASAN_RUNTIME)
+else
+$(error SANITIZER=$(SANITIZER) is not known; use SANITIZER=address or nothing)
+endif
+ifneq (,$(findstring clang,$(notdir $(CC))))
+# The shared runtime is not on the loader's path.
+ASAN_LINK = -Wl,-rpath,$(dir $(ASAN_RUNTIME))
+endif
+
+UNIT := $(UNIT_SRC:%.c=$(ASAN)/%)
+INTEGRATION := $(INTEGRATION_SRC:%.c=$(VARIANT)/%)
+export CC SANITIZER MODULE SERVER PORT DIR
+
+.PHONY: all run test unit integration build-tests deps format check-format clean help FORCE
+.DELETE_ON_ERROR:
+.SECONDARY:
+
+all: $(MODULE)
+
+help:
+	@echo 'make               build ./shardbloom.so (CC=clang for clang)'
+	@echo 'make run           start redis-server with the module (PORT=6379 DIR=./data SERVER=redis-server)'
+	@echo 'make test          unit and integration tests (SERVER=/path/to/redis-or-valkey-server)'
+	@echo 'make unit          unit tests alone; make integration: the others alone'
+	@echo '                   ONLY=file or ONLY=file:test runs a part of them'
+	@echo 'make format        format the sources; make check-format: fail if they are not'
+	@echo 'make deps          install the Debian packages that all of this needs'
+	@echo 'make clean         remove what make built (data in DIR stays)'
+	@echo 'SANITIZER=address  with any of these: build and run under ASAN and UBSAN'
+
+# The copy is compared, not dated: whichever compiler was asked for last is the one at the top. install replaces the
+# file rather than writing into it, since a running server may have the old one mapped.
+./shardbloom.so: $(RELEASE)/shardbloom.so FORCE
+	@cmp -s $< $@ || install -m 755 $< $@
+
+$(VARIANT)/shardbloom.so: $(SRC:%.c=$(VARIANT)/%.o)
+	$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lm
+
+$(RELEASE)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(FLAGS) $(RELEASE_FLAGS) $(CFLAGS) -c -o $@ $<
+
+$(ASAN)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(FLAGS) $(ASAN_FLAGS) $(CFLAGS) -c -o $@ $<
+
+# Unit tests link the pure sources bare, always with sanitizers.
+$(ASAN)/tests/unit/test_%: $(ASAN)/tests/unit/test_%.o $(HARNESS:%.c=$(ASAN)/%.o) $(PURE:%.c=$(ASAN)/%.o)
+	$(CC) $(ASAN_FLAGS) $(LDFLAGS) -o $@ $^ $(ASAN_LINK) -lm
+
+$(VARIANT)/tests/integration/test_%: $(VARIANT)/tests/integration/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o) \
+		$(SERVER_HARNESS:%.c=$(VARIANT)/%.o) $(PURE:%.c=$(VARIANT)/%.o)
+	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis -lm
+
+# Packages are installed before anything is looked at, so the work is a second make.
+run:
+	@scripts/run
+test:
+	@scripts/deps test
+	@$(MAKE) --no-print-directory all build-tests
+	@scripts/run-tests $(UNIT) $(INTEGRATION)
+build-tests: $(UNIT) $(INTEGRATION)
+unit: $(UNIT)
+	@scripts/run-tests $^
+integration: all $(INTEGRATION)
+	@scripts/run-tests $(INTEGRATION)
+deps:
+	@scripts/deps dev
+
+format:
+	clang-format -i $(FORMATTED)
+check-format:
+	clang-format --dry-run --Werror $(FORMATTED)
+
+clean:
+	rm -rf build shardbloom.so
+
+-include $(wildcard build/*/*/*.d build/*/*/*/*.d)

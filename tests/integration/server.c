@@ -1,0 +1,431 @@
+#include "server.h"
+#include "check.h"
+#include "client.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    STEP_MS = 20,
+    START_MS = 60000, /* a server under a sanitizer, loading its data on a busy machine */
+    STOP_MS = 60000,
+    INFO_MS = 20000,
+    TAIL_BYTES = 3000,
+    FIRST_PORT =
+        20000, /* below the ephemeral range, and port + 10000 (cluster bus) is a port too */
+    NPORTS = 10000,
+};
+
+/* Of the running test. The signal handler walks it, so servers are added at the head, complete. */
+static Server *servers;
+
+void pause_ms(unsigned ms) {
+    struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
+    nanosleep(&t, NULL);
+}
+
+/* ---- files ---- */
+
+static const char *path_in(Server *s, const char *name) {
+    static char path[1024];
+    snprintf(path, sizeof(path), "%s/%s", s->dir, name);
+    return path;
+}
+
+char *server_read_file(Server *s, const char *path, size_t *len) {
+    FILE *f = fopen(path_in(s, path), "rb");
+    if (!f) return NULL;
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    char block[65536];
+    for (size_t got; (got = fread(block, 1, sizeof(block), f)) > 0;) fwrite(block, 1, got, out);
+    fclose(out);
+    fclose(f);
+    if (len) *len = n;
+    return text;
+}
+
+size_t server_aof_nbytes(Server *s) {
+    char dirname[512];
+    snprintf(dirname, sizeof(dirname), "%s/appendonlydir", s->dir);
+    DIR *dir = opendir(dirname);
+    size_t nbytes = 0;
+    if (!dir) return 0;
+    for (struct dirent *e; (e = readdir(dir));) {
+        struct stat st;
+        if (fstatat(dirfd(dir), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
+            nbytes += (size_t)st.st_size;
+    }
+    closedir(dir);
+    return nbytes;
+}
+
+static bool file_contains(Server *s, const char *name, const char *text) {
+    char *content = server_read_file(s, name, NULL);
+    bool found = content && strstr(content, text);
+    free(content);
+    return found;
+}
+
+bool server_logged(Server *s, const char *text) {
+    return file_contains(s, "log", text);
+}
+
+bool check_logged(Server *s, const char *text, const char *file, int line) {
+    if (server_logged(s, text)) return check_that(true, text, file, line);
+    check_fail(file, line, "not in the log: %s", text);
+    server_print_log(s);
+    return false;
+}
+
+static void print_tail(Server *s, const char *name) {
+    size_t len;
+    char *content = server_read_file(s, name, &len);
+    if (content && len) {
+        const char *tail = len > TAIL_BYTES ? content + len - TAIL_BYTES : content;
+        printf("    ---- end of the server's %s\n%s    ----\n", name, tail);
+    }
+    free(content);
+}
+
+/* The whole report of a crash or a sanitizer, if there is one: the tail alone may miss its beginning. */
+static bool print_report(Server *s, const char *name, const char *mark) {
+    char *content = server_read_file(s, name, NULL);
+    const char *report = content ? strstr(content, mark) : NULL;
+    if (report)
+        printf("    ---- the server's %s, from \"%s\"\n%.4000s\n    ----\n", name, mark, report);
+    free(content);
+    return report != NULL;
+}
+
+void server_print_log(Server *s) {
+    print_tail(s, "log");
+    print_tail(s, "stderr");
+}
+
+static void check_no_crash(Server *s) {
+    bool bug = print_report(s, "log", "BUG REPORT START");
+    bool sanitizer = print_report(s, "stderr", "ERROR: AddressSanitizer") ||
+                     print_report(s, "stderr", "runtime error:");
+    if (bug || sanitizer) CHECK_FAIL("the server on port %d crashed", s->port);
+}
+
+/* ---- processes ---- */
+
+static bool port_is_free(int port) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+    bool is_free = bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
+    close(fd);
+    return is_free;
+}
+
+/* Test binaries may run side by side, so each starts looking somewhere else. */
+static int free_port(void) {
+    static int last;
+    if (!last) last = (int)(((unsigned)getpid() * 7919u) % NPORTS);
+    for (int i = 0; i < NPORTS; i++) {
+        last = (last + 1) % NPORTS;
+        int port = FIRST_PORT + last;
+        if (port_is_free(port) && port_is_free(port + 10000)) return port;
+    }
+    return 0;
+}
+
+static void write_config(Server *s) {
+    FILE *f = fopen(path_in(s, "redis.conf"), "w");
+    if (!f) return;
+    const char *module = getenv("MODULE");
+    char *absolute = realpath(module && *module ? module : "./shardbloom.so", NULL);
+    fprintf(f,
+            "bind 127.0.0.1\nport %d\ndir %s\nlogfile %s/log\nsave \"\"\nappendonly no\n"
+            "enable-debug-command yes\nrepl-diskless-sync-delay 0\nrepl-timeout 7200\n"
+            "repl-ping-replica-period 3600\ncrash-memcheck-enabled no\n",
+            s->port, s->dir, s->dir);
+    if (s->config) fprintf(f, "%s\n", s->config);
+    if (s->module_args)
+        fprintf(f, "loadmodule %s %s\n", absolute ? absolute : "shardbloom.so-is-missing",
+                s->module_args);
+    fclose(f);
+    free(absolute);
+}
+
+static void exec_server(Server *s) {
+    const char *server = getenv("SERVER"), *preload = getenv("SERVER_PRELOAD");
+    if (!server || !*server) server = "redis-server";
+    int out = open(path_in(s, "stderr"), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    dup2(out, 1);
+    dup2(out, 2);
+    int null = open("/dev/null", O_RDONLY);
+    dup2(null, 0);
+    if (preload && *preload) {
+        /* Leaks: a server frees little at exit. Null: it asks for absurd sizes with "try" and copes. */
+        setenv("LD_PRELOAD", preload, 1);
+        setenv("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1", 1);
+        setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
+    }
+    execlp(server, server, path_in(s, "redis.conf"), (char *)NULL);
+    dprintf(2, "cannot start %s: %s\n", server, strerror(errno));
+    _exit(127);
+}
+
+static void spawn(Server *s) {
+    write_config(s);
+    pid_t parent = getpid();
+    s->pid = fork();
+    if (s->pid != 0) return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1); /* it died before prctl */
+    exec_server(s);
+}
+
+/* Whether the process has ended; then its status. */
+static bool has_ended(Server *s, int *status) {
+    if (!s->pid) return true;
+    if (waitpid(s->pid, status, WNOHANG) != s->pid) return false;
+    s->pid = 0;
+    return true;
+}
+
+static bool wait_for_end(Server *s, int *status, unsigned ms) {
+    for (unsigned waited = 0; waited <= ms; waited += STEP_MS) {
+        if (has_ended(s, status)) return true;
+        pause_ms(STEP_MS);
+    }
+    return false;
+}
+
+static void kill_now(Server *s) {
+    int status;
+    if (!s->pid) return;
+    kill(s->pid, SIGKILL);
+    waitpid(s->pid, &status, 0);
+    s->pid = 0;
+}
+
+static void kill_and_remove(Server *s) {
+    if (s->pid > 0) kill(s->pid, SIGKILL);
+    pid_t rm = fork();
+    if (rm == 0) {
+        execl("/bin/rm", "rm", "-rf", s->dir, (char *)NULL);
+        _exit(127);
+    }
+    waitpid(rm, NULL, 0);
+}
+
+static void on_signal(int sig) {
+    for (Server *s = servers; s; s = s->next) kill_and_remove(s);
+    _exit(128 + sig);
+}
+
+static void after_test(void);
+
+static void install_cleanup(void) {
+    static bool installed;
+    if (installed) return;
+    installed = true;
+    check_after_each(after_test);
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    signal(SIGHUP, on_signal);
+    signal(SIGPIPE, SIG_IGN);
+}
+
+static Server *server_new(const char *module_args, const char *config) {
+    install_cleanup();
+    Server *s = calloc(1, sizeof(*s));
+    const char *tmp = getenv("TMPDIR");
+    snprintf(s->dir, sizeof(s->dir), "%s/shardbloom-server-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(s->dir)) {
+        perror(s->dir);
+        exit(1);
+    }
+    s->config = config ? strdup(config) : NULL;
+    s->module_args = module_args ? strdup(module_args) : NULL;
+    s->next = servers;
+    servers = s;
+    s->client = client_new(s);
+    return s;
+}
+
+/* Spawns and waits until it answers PONG; a server that is still loading answers an error. */
+static bool try_up(Server *s) {
+    spawn(s);
+    for (unsigned waited = 0; waited <= START_MS; waited += STEP_MS) {
+        int status;
+        if (has_ended(s, &status)) return false;
+        if (client_connect(s->client)) {
+            redisReply *r = redisCommand(s->client->redis, "PING");
+            bool pong = r && r->type == REDIS_REPLY_STATUS && strcmp(r->str, "PONG") == 0;
+            if (r) freeReplyObject(r);
+            if (pong) return true;
+            client_disconnect(s->client);
+        }
+        pause_ms(STEP_MS);
+    }
+    return false;
+}
+
+void server_up(Server *s) {
+    if (try_up(s)) return;
+    CHECK_FAIL("the server on port %d does not come up", s->port);
+    server_print_log(s);
+    kill_now(s);
+}
+
+Server *server_start_with(const char *module_args, const char *config) {
+    Server *s = server_new(module_args, config);
+    /* Somebody else may take the port between the look and the start. */
+    for (int attempt = 0; attempt < 5; attempt++) {
+        s->port = free_port();
+        if (try_up(s)) return s;
+        kill_now(s);
+        if (!server_logged(s, "ddress already in use")) break;
+    }
+    CHECK_FAIL("the server does not start");
+    server_print_log(s);
+    return s;
+}
+
+Server *server_start(const char *config) {
+    return server_start_with("", config);
+}
+
+bool server_refuses(const char *module_args, const char *config, const char *word, const char *file,
+                    int line) {
+    Server *s = server_new(module_args, config);
+    s->port = free_port();
+    bool up = try_up(s), said = server_logged(s, word);
+    client_disconnect(s->client);
+    kill_now(s);
+    if (!up && said) return check_that(true, word, file, line);
+    if (up) return check_fail(file, line, "the server started with: %s", module_args);
+    check_fail(file, line, "refused \"%s\", but the log does not say: %s", module_args, word);
+    server_print_log(s);
+    return false;
+}
+
+static void report_early_end(Server *s, int status) {
+    if (WIFSIGNALED(status))
+        CHECK_FAIL("the server on port %d was ended by signal %d", s->port, WTERMSIG(status));
+    else
+        CHECK_FAIL("the server on port %d ended with status %d", s->port, WEXITSTATUS(status));
+    server_print_log(s);
+}
+
+void server_stop(Server *s, Stop how) {
+    int status = 0;
+    if (!s->pid) return;
+    if (has_ended(s, &status)) {
+        report_early_end(s, status);
+    } else if (how == STOP_KILL) {
+        kill_now(s);
+    } else {
+        redisReply *r = s->client->redis ? redisCommand(s->client->redis, "SHUTDOWN %s",
+                                                        how == STOP_SAVE ? "SAVE" : "NOSAVE")
+                                         : NULL;
+        if (r) { /* an answer means that it stays */
+            CHECK_FAIL("SHUTDOWN answered %s", r->str ? r->str : "something");
+            freeReplyObject(r);
+            kill_now(s);
+        } else if (!wait_for_end(s, &status, STOP_MS)) {
+            CHECK_FAIL("the server on port %d does not stop", s->port);
+            kill_now(s);
+        } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+            report_early_end(s, status);
+        }
+    }
+    client_disconnect(s->client);
+    check_no_crash(s);
+}
+
+void server_restart(Server *s, Stop how) {
+    server_stop(s, how);
+    server_up(s);
+}
+
+void server_reconfigure(Server *s, const char *module_args, const char *config) {
+    if (module_args) {
+        free(s->module_args);
+        s->module_args = strdup(module_args);
+    }
+    if (config) {
+        free(s->config);
+        s->config = strdup(config);
+    }
+}
+
+void client_free_all(void);
+static void after_test(void) {
+    for (Server *s = servers; s; s = s->next) server_stop(s, STOP_NOSAVE);
+    client_free_all();
+    while (servers) {
+        Server *s = servers;
+        kill_and_remove(s);
+        servers = s->next;
+        free(s->config);
+        free(s->module_args);
+        free(s);
+    }
+}
+
+/* ---- INFO and replication ---- */
+
+/* The value of a field of INFO in line (up to its end), or NULL. */
+static const char *info_field(redisReply *info, const char *field) {
+    size_t len = strlen(field);
+    if (info->type != REDIS_REPLY_STRING) return NULL;
+    for (const char *line = info->str; line; line = strchr(line, '\n')) {
+        if (*line == '\n') line++;
+        if (strncmp(line, field, len) == 0 && line[len] == ':') return line + len + 1;
+    }
+    return NULL;
+}
+
+long long server_info(Server *s, const char *field) {
+    const char *value = info_field(command(s->client, "INFO everything"), field);
+    return value ? atoll(value) : -1;
+}
+
+bool server_wait_info(Server *s, const char *field, const char *value) {
+    for (unsigned waited = 0; waited <= INFO_MS; waited += STEP_MS) {
+        const char *now = info_field(command(s->client, "INFO everything"), field);
+        if (now && strncmp(now, value, strlen(value)) == 0) return true;
+        if (!s->client->redis) break;
+        pause_ms(STEP_MS);
+    }
+    CHECK_FAIL("INFO %s does not become %s", field, value);
+    server_print_log(s);
+    return false;
+}
+
+void server_wait_for_replica(Server *primary, Server *replica) {
+    for (unsigned waited = 0; waited <= INFO_MS; waited += STEP_MS) {
+        long long there = server_info(replica, "slave_repl_offset");
+        if (there >= 0 && there == server_info(primary, "master_repl_offset")) return;
+        if (!primary->client->redis || !replica->client->redis) break;
+        pause_ms(STEP_MS);
+    }
+    CHECK_FAIL("the replica does not reach the primary's offset");
+    server_print_log(replica);
+}
+
+void server_follow(Server *replica, Server *primary) {
+    EXPECT(replica->client, "+OK...", "REPLICAOF 127.0.0.1 %d", primary->port);
+    if (server_wait_info(replica, "master_link_status", "up"))
+        server_wait_for_replica(primary, replica);
+}
