@@ -33,12 +33,13 @@
 
 #define REDISMODULE_POSTPONED_LEN -1
 
-#define REDISMODULE_ERRORMSG_WRONGTYPE "WRONGTYPE Operation against a key holding the wrong kind of value"
+#define REDISMODULE_ERRORMSG_WRONGTYPE                                                             \
+    "WRONGTYPE Operation against a key holding the wrong kind of value"
 
 /* ---- module options ---- */
-#define REDISMODULE_OPTIONS_HANDLE_IO_ERRORS            (1 << 0)
-#define REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED  (1 << 1)
-#define REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD      (1 << 2)
+#define REDISMODULE_OPTIONS_HANDLE_IO_ERRORS           (1 << 0)
+#define REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED (1 << 1)
+#define REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD     (1 << 2)
 
 /* ---- flags of the running context ---- */
 #define REDISMODULE_CTX_FLAGS_MASTER        (1 << 2)
@@ -208,16 +209,18 @@ typedef struct RedisModuleKeyOptCtx RedisModuleKeyOptCtx;
 typedef struct RedisModuleBlockedClient RedisModuleBlockedClient;
 
 typedef int (*RedisModuleCmdFunc)(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
-typedef void (*RedisModuleEventCallback)(RedisModuleCtx *ctx, RedisModuleEvent eid, uint64_t subevent, void *data);
+typedef void (*RedisModuleEventCallback)(RedisModuleCtx *ctx, RedisModuleEvent eid,
+                                         uint64_t subevent, void *data);
 typedef void (*RedisModuleTimerProc)(RedisModuleCtx *ctx, void *data);
 typedef void (*RedisModuleInfoFunc)(RedisModuleInfoCtx *ctx, int for_crash_report);
 typedef RedisModuleString *(*RedisModuleConfigGetStringFunc)(const char *name, void *privdata);
 typedef long long (*RedisModuleConfigGetNumericFunc)(const char *name, void *privdata);
-typedef int (*RedisModuleConfigSetStringFunc)(const char *name, RedisModuleString *val, void *privdata,
-                                              RedisModuleString **err);
+typedef int (*RedisModuleConfigSetStringFunc)(const char *name, RedisModuleString *val,
+                                              void *privdata, RedisModuleString **err);
 typedef int (*RedisModuleConfigSetNumericFunc)(const char *name, long long val, void *privdata,
                                                RedisModuleString **err);
-typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *privdata, RedisModuleString **err);
+typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *privdata,
+                                          RedisModuleString **err);
 
 /* The methods of a data type; the order is the server's. Version 4 is Redis 7.0's. */
 #define REDISMODULE_TYPE_METHOD_VERSION 4
@@ -246,102 +249,108 @@ typedef struct RedisModuleTypeMethods {
 } RedisModuleTypeMethods;
 
 /* ---- functions: X(result, name, arguments) ---- */
-#define REDISMODULE_REQUIRED(X)                                                                                       \
-    X(void *, Alloc, (size_t nbytes))                                                                                 \
-    X(void *, TryAlloc, (size_t nbytes))                                                                              \
-    X(void *, Calloc, (size_t count, size_t nbytes))                                                                  \
-    X(void *, Realloc, (void *ptr, size_t nbytes))                                                                    \
-    X(void, Free, (void *ptr))                                                                                        \
-    X(size_t, MallocSize, (void *ptr))                                                                                \
-    X(int, CreateCommand, (RedisModuleCtx *, const char *name, RedisModuleCmdFunc, const char *flags, int first,      \
-                           int last, int step))                                                                       \
-    X(RedisModuleCommand *, GetCommand, (RedisModuleCtx *, const char *name))                                         \
-    X(int, SetCommandInfo, (RedisModuleCommand *, const RedisModuleCommandInfo *))                                    \
-    X(void, SetModuleAttribs, (RedisModuleCtx *, const char *name, int version, int apiversion))                      \
-    X(int, IsModuleNameBusy, (const char *name))                                                                      \
-    X(void, SetModuleOptions, (RedisModuleCtx *, int options))                                                        \
-    X(int, GetContextFlags, (RedisModuleCtx *))                                                                       \
-    X(int, GetServerVersion, (void))                                                                                  \
-    X(void, Log, (RedisModuleCtx *, const char *level, const char *format, ...))                                      \
-    X(void, LogIOError, (RedisModuleIO *, const char *level, const char *format, ...))                                \
-    X(int, WrongArity, (RedisModuleCtx *))                                                                            \
-    X(int, ReplyWithLongLong, (RedisModuleCtx *, long long))                                                          \
-    X(int, ReplyWithError, (RedisModuleCtx *, const char *))                                                          \
-    X(int, ReplyWithSimpleString, (RedisModuleCtx *, const char *))                                                   \
-    X(int, ReplyWithArray, (RedisModuleCtx *, long length))                                                           \
-    X(int, ReplyWithMap, (RedisModuleCtx *, long length))                                                             \
-    X(void, ReplySetArrayLength, (RedisModuleCtx *, long length))                                                     \
-    X(int, ReplyWithStringBuffer, (RedisModuleCtx *, const char *, size_t length))                                    \
-    X(int, ReplyWithCString, (RedisModuleCtx *, const char *))                                                        \
-    X(int, ReplyWithString, (RedisModuleCtx *, RedisModuleString *))                                                  \
-    X(int, ReplyWithNull, (RedisModuleCtx *))                                                                         \
-    X(int, ReplyWithBool, (RedisModuleCtx *, int))                                                                    \
-    X(int, ReplyWithDouble, (RedisModuleCtx *, double))                                                               \
-    X(int, GetSelectedDb, (RedisModuleCtx *))                                                                         \
-    X(int, SelectDb, (RedisModuleCtx *, int db))                                                                      \
-    X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                                   \
-    X(void, CloseKey, (RedisModuleKey *))                                                                             \
-    X(int, KeyType, (RedisModuleKey *))                                                                               \
-    X(size_t, ValueLength, (RedisModuleKey *))                                                                        \
-    X(int, DeleteKey, (RedisModuleKey *))                                                                             \
-    X(int, UnlinkKey, (RedisModuleKey *))                                                                             \
-    X(char *, StringDMA, (RedisModuleKey *, size_t *length, int mode))                                                \
-    X(int, StringTruncate, (RedisModuleKey *, size_t length))                                                         \
-    X(RedisModuleType *, CreateDataType, (RedisModuleCtx *, const char *name, int version, RedisModuleTypeMethods *)) \
-    X(int, ModuleTypeSetValue, (RedisModuleKey *, RedisModuleType *, void *value))                                    \
-    X(RedisModuleType *, ModuleTypeGetType, (RedisModuleKey *))                                                       \
-    X(void *, ModuleTypeGetValue, (RedisModuleKey *))                                                                 \
-    X(RedisModuleString *, CreateString, (RedisModuleCtx *, const char *, size_t length))                             \
-    X(RedisModuleString *, CreateStringPrintf, (RedisModuleCtx *, const char *format, ...))                           \
-    X(void, FreeString, (RedisModuleCtx *, RedisModuleString *))                                                      \
-    X(const char *, StringPtrLen, (const RedisModuleString *, size_t *length))                                        \
-    X(int, Replicate, (RedisModuleCtx *, const char *command, const char *format, ...))                               \
-    X(int, ReplicateVerbatim, (RedisModuleCtx *))                                                                     \
-    X(int, SignalModifiedKey, (RedisModuleCtx *, RedisModuleString *))                                                \
-    X(int, NotifyKeyspaceEvent, (RedisModuleCtx *, int type, const char *event, RedisModuleString *key))              \
-    X(RedisModuleCallReply *, Call, (RedisModuleCtx *, const char *command, const char *format, ...))                 \
-    X(void, FreeCallReply, (RedisModuleCallReply *))                                                                  \
-    X(int, CallReplyType, (RedisModuleCallReply *))                                                                   \
-    X(long long, CallReplyInteger, (RedisModuleCallReply *))                                                          \
-    X(size_t, CallReplyLength, (RedisModuleCallReply *))                                                              \
-    X(RedisModuleCallReply *, CallReplyArrayElement, (RedisModuleCallReply *, size_t index))                          \
-    X(const char *, CallReplyStringPtr, (RedisModuleCallReply *, size_t *length))                                     \
-    X(void, SaveStringBuffer, (RedisModuleIO *, const char *, size_t length))                                         \
-    X(char *, LoadStringBuffer, (RedisModuleIO *, size_t *length))                                                    \
-    X(void, SaveUnsigned, (RedisModuleIO *, uint64_t))                                                                \
-    X(uint64_t, LoadUnsigned, (RedisModuleIO *))                                                                      \
-    X(int, IsIOError, (RedisModuleIO *))                                                                              \
-    X(void, EmitAOF, (RedisModuleIO *, const char *command, const char *format, ...))                                 \
-    X(int, GetDbIdFromIO, (RedisModuleIO *))                                                                          \
-    X(const RedisModuleString *, GetKeyNameFromIO, (RedisModuleIO *))                                                 \
-    X(RedisModuleCtx *, GetContextFromIO, (RedisModuleIO *))                                                          \
-    X(int, GetDbIdFromOptCtx, (RedisModuleKeyOptCtx *))                                                               \
-    X(int, GetToDbIdFromOptCtx, (RedisModuleKeyOptCtx *))                                                             \
-    X(const RedisModuleString *, GetKeyNameFromOptCtx, (RedisModuleKeyOptCtx *))                                      \
-    X(const RedisModuleString *, GetToKeyNameFromOptCtx, (RedisModuleKeyOptCtx *))                                    \
-    X(void, DigestAddStringBuffer, (RedisModuleDigest *, const char *, size_t length))                                \
-    X(void, DigestAddLongLong, (RedisModuleDigest *, long long))                                                      \
-    X(void, DigestEndSequence, (RedisModuleDigest *))                                                                 \
-    X(int, GetDbIdFromDigest, (RedisModuleDigest *))                                                                  \
-    X(int, SubscribeToServerEvent, (RedisModuleCtx *, RedisModuleEvent, RedisModuleEventCallback))                    \
-    X(RedisModuleTimerID, CreateTimer, (RedisModuleCtx *, mstime_t period, RedisModuleTimerProc, void *data))         \
-    X(RedisModuleCtx *, GetDetachedThreadSafeContext, (RedisModuleCtx *))                                             \
-    X(void, FreeThreadSafeContext, (RedisModuleCtx *))                                                                \
-    X(void, GetRandomBytes, (unsigned char *, size_t length))                                                         \
-    X(int, RegisterInfoFunc, (RedisModuleCtx *, RedisModuleInfoFunc))                                                 \
-    X(int, InfoAddSection, (RedisModuleInfoCtx *, const char *name))                                                  \
-    X(int, InfoAddFieldULongLong, (RedisModuleInfoCtx *, const char *field, unsigned long long))                      \
-    X(int, RegisterNumericConfig, (RedisModuleCtx *, const char *name, long long preset, unsigned int flags,          \
-                                   long long min, long long max, RedisModuleConfigGetNumericFunc,                     \
-                                   RedisModuleConfigSetNumericFunc, RedisModuleConfigApplyFunc, void *))              \
-    X(int, RegisterStringConfig, (RedisModuleCtx *, const char *name, const char *preset, unsigned int flags,         \
-                                  RedisModuleConfigGetStringFunc, RedisModuleConfigSetStringFunc,                     \
-                                  RedisModuleConfigApplyFunc, void *))                                                \
+#define REDISMODULE_REQUIRED(X)                                                                    \
+    X(void *, Alloc, (size_t nbytes))                                                              \
+    X(void *, TryAlloc, (size_t nbytes))                                                           \
+    X(void *, Calloc, (size_t count, size_t nbytes))                                               \
+    X(void *, Realloc, (void *ptr, size_t nbytes))                                                 \
+    X(void, Free, (void *ptr))                                                                     \
+    X(size_t, MallocSize, (void *ptr))                                                             \
+    X(int, CreateCommand,                                                                          \
+      (RedisModuleCtx *, const char *name, RedisModuleCmdFunc, const char *flags, int first,       \
+       int last, int step))                                                                        \
+    X(RedisModuleCommand *, GetCommand, (RedisModuleCtx *, const char *name))                      \
+    X(int, SetCommandInfo, (RedisModuleCommand *, const RedisModuleCommandInfo *))                 \
+    X(void, SetModuleAttribs, (RedisModuleCtx *, const char *name, int version, int apiversion))   \
+    X(int, IsModuleNameBusy, (const char *name))                                                   \
+    X(void, SetModuleOptions, (RedisModuleCtx *, int options))                                     \
+    X(int, GetContextFlags, (RedisModuleCtx *))                                                    \
+    X(int, GetServerVersion, (void))                                                               \
+    X(void, Log, (RedisModuleCtx *, const char *level, const char *format, ...))                   \
+    X(void, LogIOError, (RedisModuleIO *, const char *level, const char *format, ...))             \
+    X(int, WrongArity, (RedisModuleCtx *))                                                         \
+    X(int, ReplyWithLongLong, (RedisModuleCtx *, long long))                                       \
+    X(int, ReplyWithError, (RedisModuleCtx *, const char *))                                       \
+    X(int, ReplyWithSimpleString, (RedisModuleCtx *, const char *))                                \
+    X(int, ReplyWithArray, (RedisModuleCtx *, long length))                                        \
+    X(int, ReplyWithMap, (RedisModuleCtx *, long length))                                          \
+    X(void, ReplySetArrayLength, (RedisModuleCtx *, long length))                                  \
+    X(int, ReplyWithStringBuffer, (RedisModuleCtx *, const char *, size_t length))                 \
+    X(int, ReplyWithCString, (RedisModuleCtx *, const char *))                                     \
+    X(int, ReplyWithString, (RedisModuleCtx *, RedisModuleString *))                               \
+    X(int, ReplyWithNull, (RedisModuleCtx *))                                                      \
+    X(int, ReplyWithBool, (RedisModuleCtx *, int))                                                 \
+    X(int, ReplyWithDouble, (RedisModuleCtx *, double))                                            \
+    X(int, GetSelectedDb, (RedisModuleCtx *))                                                      \
+    X(int, SelectDb, (RedisModuleCtx *, int db))                                                   \
+    X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                \
+    X(void, CloseKey, (RedisModuleKey *))                                                          \
+    X(int, KeyType, (RedisModuleKey *))                                                            \
+    X(size_t, ValueLength, (RedisModuleKey *))                                                     \
+    X(int, DeleteKey, (RedisModuleKey *))                                                          \
+    X(int, UnlinkKey, (RedisModuleKey *))                                                          \
+    X(char *, StringDMA, (RedisModuleKey *, size_t * length, int mode))                            \
+    X(int, StringTruncate, (RedisModuleKey *, size_t length))                                      \
+    X(RedisModuleType *, CreateDataType,                                                           \
+      (RedisModuleCtx *, const char *name, int version, RedisModuleTypeMethods *))                 \
+    X(int, ModuleTypeSetValue, (RedisModuleKey *, RedisModuleType *, void *value))                 \
+    X(RedisModuleType *, ModuleTypeGetType, (RedisModuleKey *))                                    \
+    X(void *, ModuleTypeGetValue, (RedisModuleKey *))                                              \
+    X(RedisModuleString *, CreateString, (RedisModuleCtx *, const char *, size_t length))          \
+    X(RedisModuleString *, CreateStringPrintf, (RedisModuleCtx *, const char *format, ...))        \
+    X(void, FreeString, (RedisModuleCtx *, RedisModuleString *))                                   \
+    X(const char *, StringPtrLen, (const RedisModuleString *, size_t *length))                     \
+    X(int, Replicate, (RedisModuleCtx *, const char *command, const char *format, ...))            \
+    X(int, ReplicateVerbatim, (RedisModuleCtx *))                                                  \
+    X(int, SignalModifiedKey, (RedisModuleCtx *, RedisModuleString *))                             \
+    X(int, NotifyKeyspaceEvent,                                                                    \
+      (RedisModuleCtx *, int type, const char *event, RedisModuleString *key))                     \
+    X(RedisModuleCallReply *, Call,                                                                \
+      (RedisModuleCtx *, const char *command, const char *format, ...))                            \
+    X(void, FreeCallReply, (RedisModuleCallReply *))                                               \
+    X(int, CallReplyType, (RedisModuleCallReply *))                                                \
+    X(long long, CallReplyInteger, (RedisModuleCallReply *))                                       \
+    X(size_t, CallReplyLength, (RedisModuleCallReply *))                                           \
+    X(RedisModuleCallReply *, CallReplyArrayElement, (RedisModuleCallReply *, size_t index))       \
+    X(const char *, CallReplyStringPtr, (RedisModuleCallReply *, size_t * length))                 \
+    X(void, SaveStringBuffer, (RedisModuleIO *, const char *, size_t length))                      \
+    X(char *, LoadStringBuffer, (RedisModuleIO *, size_t * length))                                \
+    X(void, SaveUnsigned, (RedisModuleIO *, uint64_t))                                             \
+    X(uint64_t, LoadUnsigned, (RedisModuleIO *))                                                   \
+    X(int, IsIOError, (RedisModuleIO *))                                                           \
+    X(void, EmitAOF, (RedisModuleIO *, const char *command, const char *format, ...))              \
+    X(int, GetDbIdFromIO, (RedisModuleIO *))                                                       \
+    X(const RedisModuleString *, GetKeyNameFromIO, (RedisModuleIO *))                              \
+    X(RedisModuleCtx *, GetContextFromIO, (RedisModuleIO *))                                       \
+    X(int, GetDbIdFromOptCtx, (RedisModuleKeyOptCtx *))                                            \
+    X(int, GetToDbIdFromOptCtx, (RedisModuleKeyOptCtx *))                                          \
+    X(const RedisModuleString *, GetKeyNameFromOptCtx, (RedisModuleKeyOptCtx *))                   \
+    X(const RedisModuleString *, GetToKeyNameFromOptCtx, (RedisModuleKeyOptCtx *))                 \
+    X(void, DigestAddStringBuffer, (RedisModuleDigest *, const char *, size_t length))             \
+    X(void, DigestAddLongLong, (RedisModuleDigest *, long long))                                   \
+    X(void, DigestEndSequence, (RedisModuleDigest *))                                              \
+    X(int, GetDbIdFromDigest, (RedisModuleDigest *))                                               \
+    X(int, SubscribeToServerEvent, (RedisModuleCtx *, RedisModuleEvent, RedisModuleEventCallback)) \
+    X(RedisModuleTimerID, CreateTimer,                                                             \
+      (RedisModuleCtx *, mstime_t period, RedisModuleTimerProc, void *data))                       \
+    X(RedisModuleCtx *, GetDetachedThreadSafeContext, (RedisModuleCtx *))                          \
+    X(void, GetRandomBytes, (unsigned char *, size_t length))                                      \
+    X(int, RegisterInfoFunc, (RedisModuleCtx *, RedisModuleInfoFunc))                              \
+    X(int, InfoAddSection, (RedisModuleInfoCtx *, const char *name))                               \
+    X(int, InfoAddFieldULongLong, (RedisModuleInfoCtx *, const char *field, unsigned long long))   \
+    X(int, RegisterNumericConfig,                                                                  \
+      (RedisModuleCtx *, const char *name, long long preset, unsigned int flags, long long min,    \
+       long long max, RedisModuleConfigGetNumericFunc, RedisModuleConfigSetNumericFunc,            \
+       RedisModuleConfigApplyFunc, void *))                                                        \
+    X(int, RegisterStringConfig,                                                                   \
+      (RedisModuleCtx *, const char *name, const char *preset, unsigned int flags,                 \
+       RedisModuleConfigGetStringFunc, RedisModuleConfigSetStringFunc, RedisModuleConfigApplyFunc, \
+       void *))                                                                                    \
     X(int, LoadConfigs, (RedisModuleCtx *))
 
 /* Newer than Redis 7.0: the pointer may be NULL. */
-#define REDISMODULE_OPTIONAL(X)                                                                                       \
-    X(int, AddACLCategory, (RedisModuleCtx *, const char *name))                                                      \
+#define REDISMODULE_OPTIONAL(X)                                                                    \
+    X(int, AddACLCategory, (RedisModuleCtx *, const char *name))                                   \
     X(int, SetCommandACLCategories, (RedisModuleCommand *, const char *categories))
 
 #ifdef REDISMODULE_MAIN
@@ -358,10 +367,12 @@ REDISMODULE_OPTIONAL(REDISMODULE_DECLARE)
 static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int version) {
     int (*get_api)(const char *, void *);
     *(void **)&get_api = ((void **)ctx)[0];
-#define REDISMODULE_RESOLVE(result, fn, arguments)                                                                    \
-    if (get_api("RedisModule_" #fn, (void *)&RedisModule_##fn) != REDISMODULE_OK) return "RedisModule_" #fn;
-#define REDISMODULE_RESOLVE_IF(result, fn, arguments)                                                                 \
-    if (get_api("RedisModule_" #fn, (void *)&RedisModule_##fn) != REDISMODULE_OK) RedisModule_##fn = NULL;
+#define REDISMODULE_RESOLVE(result, fn, arguments)                                                 \
+    if (get_api("RedisModule_" #fn, (void *)&RedisModule_##fn) != REDISMODULE_OK)                  \
+        return "RedisModule_" #fn;
+#define REDISMODULE_RESOLVE_IF(result, fn, arguments)                                              \
+    if (get_api("RedisModule_" #fn, (void *)&RedisModule_##fn) != REDISMODULE_OK)                  \
+        RedisModule_##fn = NULL;
     REDISMODULE_REQUIRED(REDISMODULE_RESOLVE)
     REDISMODULE_OPTIONAL(REDISMODULE_RESOLVE_IF)
     if (RedisModule_IsModuleNameBusy(name)) return "another module of the same name";

@@ -9,7 +9,7 @@
 struct allocator descriptor_allocator = {malloc, realloc, free};
 
 /* Bytes of the fixed parts of the encoding; the tag and the layers' bitmaps come on top. */
-#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 2 + 1)
+#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1)
 #define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8)
 
 static const uint8_t descriptor_magic[3] = {'B', 'F', 'D'};
@@ -40,24 +40,26 @@ struct descriptor *descriptor_new(const char *tag, size_t tag_length) {
 
 void descriptor_free(struct descriptor *descriptor) {
     if (!descriptor) return;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++) descriptor_allocator.free(descriptor->layers[i].created);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+        descriptor_allocator.free(descriptor->layers[i].created);
     descriptor_allocator.free(descriptor->layers);
     descriptor_allocator.free(descriptor->tag);
     descriptor_allocator.free(descriptor);
 }
 
-bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout, uint64_t capacity) {
+bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
+                          uint64_t capacity) {
     uint8_t *created = alloc_zeroed(bitmap_bytes(layout->nshards));
     if (!created) return false;
-    struct layer *layers =
-        descriptor_allocator.realloc(descriptor->layers, (descriptor->nlayers + 1) * sizeof *layers);
+    struct layer *layers = descriptor_allocator.realloc(descriptor->layers,
+                                                        (descriptor->nlayers + 1) * sizeof *layers);
     if (!layers) {
         descriptor_allocator.free(created);
         return false;
     }
     descriptor->layers = layers;
-    layers[descriptor->nlayers++] =
-        (struct layer){.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity, .created = created};
+    layers[descriptor->nlayers++] = (struct layer){
+        .kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity, .created = created};
     return true;
 }
 
@@ -82,7 +84,8 @@ uint64_t descriptor_nitems(const struct descriptor *descriptor) {
 
 uint64_t descriptor_nshards(const struct descriptor *descriptor) {
     uint64_t nshards = 0;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++) nshards += layer_count_created(&descriptor->layers[i]);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+        nshards += layer_count_created(&descriptor->layers[i]);
     return nshards;
 }
 
@@ -90,7 +93,8 @@ uint64_t descriptor_shard_bytes(const struct descriptor *descriptor) {
     uint64_t nbytes = 0;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
-        nbytes += layer_count_created(layer) * (uint64_t)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout));
+        nbytes += layer_count_created(layer) *
+                  (uint64_t)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout));
     }
     return nbytes;
 }
@@ -125,6 +129,7 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
     at = put(at, descriptor->seed, 8);
     at = put(at, error, 8);
     at = put(at, descriptor->shard_bytes, 8);
+    at = put(at, descriptor->ncopies, 4);
     at = put(at, descriptor->expansion, 4);
     at = put(at, descriptor->tag_length, 2);
     memcpy(at, descriptor->tag, descriptor->tag_length);
@@ -148,25 +153,31 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
 static const char *layout_problem(const struct layout *layout) {
     if (layout->block_log2 < LAYOUT_MIN_BLOCK_LOG2 || layout->block_log2 > LAYOUT_MAX_BLOCK_LOG2)
         return "block width out of range";
-    if (layout->nprobes < 1 || layout->nprobes > LAYOUT_MAX_PROBES) return "number of probes out of range";
-    if (layout->nshards < 1 || layout->nshards > LAYOUT_MAX_SHARDS) return "number of shards out of range";
+    if (layout->nprobes < 1 || layout->nprobes > LAYOUT_MAX_PROBES)
+        return "number of probes out of range";
+    if (layout->nshards < 1 || layout->nshards > LAYOUT_MAX_SHARDS)
+        return "number of shards out of range";
     if (layout->nblocks < 1) return "a shard without blocks";
-    if (((uint64_t)layout->nblocks << (layout->block_log2 - 3)) > SIZING_MAX_SHARD_BYTES - SIZING_SHARD_OVERHEAD)
+    if (((uint64_t)layout->nblocks << (layout->block_log2 - 3)) >
+        SIZING_MAX_SHARD_BYTES - SIZING_SHARD_OVERHEAD)
         return "shards larger than a string can be";
     return NULL;
 }
 
 static const char *head_problem(const struct descriptor *descriptor) {
-    if (!isfinite(descriptor->error) || descriptor->error < SIZING_MIN_ERROR || descriptor->error > SIZING_MAX_ERROR)
+    if (!isfinite(descriptor->error) || descriptor->error < SIZING_MIN_ERROR ||
+        descriptor->error > SIZING_MAX_ERROR)
         return "error rate out of range";
-    if (descriptor->shard_bytes < SIZING_MIN_SHARD_BYTES || descriptor->shard_bytes > SIZING_MAX_SHARD_BYTES)
+    if (descriptor->shard_bytes < SIZING_MIN_SHARD_BYTES ||
+        descriptor->shard_bytes > SIZING_MAX_SHARD_BYTES)
         return "shard size out of range";
     if (descriptor->expansion > DESCRIPTOR_MAX_EXPANSION) return "expansion out of range";
     return NULL;
 }
 
 /* Reads the layer at *at, appends it, and moves *at behind it. */
-static const char *decode_layer(struct descriptor *descriptor, const uint8_t **at, const uint8_t *end) {
+static const char *decode_layer(struct descriptor *descriptor, const uint8_t **at,
+                                const uint8_t *end) {
     if ((size_t)(end - *at) < LAYER_BYTES) return "too short";
     struct layout layout;
     if (get(at, 1) != LAYER_BLOCKED) return "unknown kind of layer";
@@ -182,7 +193,8 @@ static const char *decode_layer(struct descriptor *descriptor, const uint8_t **a
     if (nitems > capacity) return "more items than capacity";
     const size_t nbitmap = bitmap_bytes(layout.nshards);
     if ((size_t)(end - *at) < nbitmap) return "too short";
-    if (layout.nshards % 8 && (*at)[nbitmap - 1] >> layout.nshards % 8) return "marks for shards that do not exist";
+    if (layout.nshards % 8 && (*at)[nbitmap - 1] >> layout.nshards % 8)
+        return "marks for shards that do not exist";
     if (!descriptor_add_layer(descriptor, &layout, capacity)) return "out of memory";
     struct layer *layer = descriptor_newest(descriptor);
     memcpy(layer->created, *at, nbitmap);
@@ -193,7 +205,8 @@ static const char *decode_layer(struct descriptor *descriptor, const uint8_t **a
 }
 
 /* Fills the rest of a descriptor, behind the tag. */
-static const char *decode_layers(struct descriptor *descriptor, const uint8_t *at, const uint8_t *end) {
+static const char *decode_layers(struct descriptor *descriptor, const uint8_t *at,
+                                 const uint8_t *end) {
     const unsigned nlayers = (unsigned)get(&at, 1);
     if (nlayers < 1 || nlayers > SIZING_MAX_LAYERS) return "number of layers out of range";
     if (descriptor->expansion == 0 && nlayers > 1) return "several layers, but no expansion";
@@ -214,7 +227,8 @@ struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const 
     at += sizeof descriptor_magic;
     const unsigned version = (unsigned)get(&at, 1);
     if (version != DESCRIPTOR_VERSION) {
-        *problem = version > DESCRIPTOR_VERSION ? "written by a newer version of the module" : "unknown version";
+        *problem = version > DESCRIPTOR_VERSION ? "written by a newer version of the module"
+                                                : "unknown version";
         return NULL;
     }
     head.id = get(&at, 8);
@@ -222,6 +236,7 @@ struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const 
     const uint64_t error = get(&at, 8);
     memcpy(&head.error, &error, sizeof error);
     head.shard_bytes = get(&at, 8);
+    head.ncopies = (uint32_t)get(&at, 4);
     head.expansion = (uint32_t)get(&at, 4);
     head.tag_length = (uint32_t)get(&at, 2);
     *problem = head_problem(&head);

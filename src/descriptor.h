@@ -19,7 +19,8 @@ struct layer {
     struct layout layout;
     uint64_t capacity; /* items at which the layer is full */
     uint64_t nitems;   /* items added to this layer */
-    uint8_t *created;  /* one bit per shard, least significant first: has the shard ever been created? */
+    uint8_t
+        *created; /* one bit per shard, least significant first: has the shard ever been created? */
 };
 
 struct descriptor {
@@ -27,10 +28,11 @@ struct descriptor {
     uint64_t seed;        /* of the hash */
     double error;         /* the promised false-positive rate of the whole filter */
     uint64_t shard_bytes; /* largest allocation of a shard, for layers to come */
+    uint32_t ncopies;     /* how often it was the source of COPY; makes the copies' ids differ */
     uint32_t expansion;   /* capacity factor from layer to layer; 0: the filter does not grow */
     uint32_t tag_length;  /* bytes in tag */
-    char *tag;            /* what stands between the braces in the shards' names; not NUL-terminated */
-    uint32_t nlayers;     /* at least 1 */
+    char *tag;        /* what stands between the braces in the shards' names; not NUL-terminated */
+    uint32_t nlayers; /* at least 1 */
     struct layer *layers; /* oldest first; the last one takes new items */
 };
 
@@ -48,7 +50,8 @@ struct descriptor *descriptor_new(const char *tag, size_t tag_length);
 void descriptor_free(struct descriptor *descriptor);
 
 /* Appends an empty blocked layer; false for lack of memory. */
-bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout, uint64_t capacity);
+bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
+                          uint64_t capacity);
 
 static inline bool layer_shard_created(const struct layer *layer, uint32_t shard) {
     return layer->created[shard >> 3] >> (shard & 7) & 1;
@@ -66,7 +69,8 @@ uint32_t layer_count_created(const struct layer *layer);
 uint64_t descriptor_capacity(const struct descriptor *descriptor); /* of all layers */
 uint64_t descriptor_nitems(const struct descriptor *descriptor);   /* in all layers */
 uint64_t descriptor_nshards(const struct descriptor *descriptor);  /* created, in all layers */
-uint64_t descriptor_shard_bytes(const struct descriptor *descriptor); /* string bytes of all created shards */
+uint64_t descriptor_shard_bytes(
+    const struct descriptor *descriptor); /* string bytes of all created shards */
 
 /* The encoded form. descriptor_encode writes exactly descriptor_encoded_size bytes. descriptor_decode takes any bytes,
  * checks each and all of them, and returns NULL with the reason in *problem if they are not a valid descriptor. */

@@ -68,7 +68,8 @@ void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t
         return;
     }
     const unsigned shift = 64u - layout->block_log2;
-    for (unsigned i = 0; i < 8; i++, bits *= MULTIPLIER) __builtin_prefetch(block + byte_of(bits, shift));
+    for (unsigned i = 0; i < 8; i++, bits *= MULTIPLIER)
+        __builtin_prefetch(block + byte_of(bits, shift));
 }
 
 uint32_t layout_position(const struct layout *layout, uint64_t bits, unsigned probe) {

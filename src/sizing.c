@@ -45,9 +45,10 @@ static double rate_of(double nitems, double nblocks, unsigned block_log2, unsign
     if (nblocks <= 1) return filled(width, nprobes, exp(nitems * log_miss), exp(nitems * log_pair));
 
     const double p = 1 / nblocks, mean = nitems * p, spread = sqrt(mean);
-    const double first = fmax(0, floor(mean - 10 * spread)), last = fmin(nitems, ceil(mean + 14 * spread + 40));
-    double chance = exp(lgamma(nitems + 1) - lgamma(first + 1) - lgamma(nitems - first + 1) + first * log(p) +
-                        (nitems - first) * log1p(-p));
+    const double first = fmax(0, floor(mean - 10 * spread)),
+                 last = fmin(nitems, ceil(mean + 14 * spread + 40));
+    double chance = exp(lgamma(nitems + 1) - lgamma(first + 1) - lgamma(nitems - first + 1) +
+                        first * log(p) + (nitems - first) * log1p(-p));
     /* For 10^12 items lgamma's differences lose their digits; Poisson is exact enough from far earlier on. */
     if (nitems > 1e6) chance = exp(first * log(mean) - mean - lgamma(first + 1));
 
@@ -66,7 +67,8 @@ static double rate_of(double nitems, double nblocks, unsigned block_log2, unsign
  * a secant in logarithms converges in a few steps; what is left is done upwards, never below the promise. */
 static double blocks_needed(double nitems, double error, unsigned block_log2, unsigned nprobes) {
     const double target = log(error);
-    double x0 = fmax(1, nitems * sizing_classic_bits(error) / (double)(1u << block_log2)), x1 = x0 * 1.1;
+    double x0 = fmax(1, nitems * sizing_classic_bits(error) / (double)(1u << block_log2)),
+           x1 = x0 * 1.1;
     double y0 = log(rate_of(nitems, x0, block_log2, nprobes)) - target;
     for (int step = 0; step < 12; step++) {
         const double y1 = log(rate_of(nitems, x1, block_log2, nprobes)) - target;
@@ -111,7 +113,8 @@ static bool cut(uint64_t nblocks, uint64_t shard_bytes, struct layout *layout) {
     uint64_t per_shard = (shard_bytes - SIZING_SHARD_OVERHEAD) / block_bytes;
     while ((nblocks + per_shard - 1) / per_shard > LAYOUT_MAX_SHARDS) {
         if (shard_bytes >= SIZING_MAX_SHARD_BYTES) return false;
-        shard_bytes = shard_bytes * 2 < SIZING_MAX_SHARD_BYTES ? shard_bytes * 2 : SIZING_MAX_SHARD_BYTES;
+        shard_bytes =
+            shard_bytes * 2 < SIZING_MAX_SHARD_BYTES ? shard_bytes * 2 : SIZING_MAX_SHARD_BYTES;
         per_shard = (shard_bytes - SIZING_SHARD_OVERHEAD) / block_bytes;
     }
     const uint64_t fewest = (nblocks + per_shard - 1) / per_shard;
@@ -119,7 +122,8 @@ static bool cut(uint64_t nblocks, uint64_t shard_bytes, struct layout *layout) {
     uint64_t least = UINT64_MAX;
     for (uint64_t nshards = fewest; nshards <= most && nshards <= LAYOUT_MAX_SHARDS; nshards++) {
         const uint64_t share = (nblocks + nshards - 1) / nshards;
-        const uint64_t total = nshards * sizing_size_class(share * block_bytes + SIZING_SHARD_OVERHEAD);
+        const uint64_t total =
+            nshards * sizing_size_class(share * block_bytes + SIZING_SHARD_OVERHEAD);
         if (total >= least) continue;
         least = total;
         layout->nshards = (uint32_t)nshards;
@@ -129,11 +133,14 @@ static bool cut(uint64_t nblocks, uint64_t shard_bytes, struct layout *layout) {
 }
 
 bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, struct layout *layout) {
-    const double nitems = (double)capacity, enough = nitems * sizing_classic_bits(error) * MAX_OVERHEAD;
+    const double nitems = (double)capacity,
+                 enough = nitems * sizing_classic_bits(error) * MAX_OVERHEAD;
     double least = INFINITY, nblocks = 0;
-    for (unsigned log2 = LAYOUT_MIN_BLOCK_LOG2; log2 <= LAYOUT_MAX_BLOCK_LOG2 && least > enough; log2++) {
+    for (unsigned log2 = LAYOUT_MIN_BLOCK_LOG2; log2 <= LAYOUT_MAX_BLOCK_LOG2 && least > enough;
+         log2++) {
         unsigned nprobes;
-        const double blocks = best_probes(nitems, error, log2, &nprobes), nbits = ldexp(blocks, (int)log2);
+        const double blocks = best_probes(nitems, error, log2, &nprobes),
+                     nbits = ldexp(blocks, (int)log2);
         if (nbits >= least) continue;
         least = nbits;
         nblocks = blocks;
@@ -164,5 +171,6 @@ double sizing_layer_error(double error, unsigned layer, bool scaling) {
  * 16th layer on the capacity at least doubles, so that 64 layers are never reached in practice. */
 uint64_t sizing_next_capacity(uint64_t last_capacity, uint32_t expansion, unsigned nlayers) {
     const uint64_t factor = nlayers >= 16 && expansion < 2 ? 2 : expansion;
-    return last_capacity > SIZING_MAX_CAPACITY / factor ? SIZING_MAX_CAPACITY : last_capacity * factor;
+    return last_capacity > SIZING_MAX_CAPACITY / factor ? SIZING_MAX_CAPACITY
+                                                        : last_capacity * factor;
 }

@@ -5,8 +5,9 @@
 
 #include "layout.h"
 
-#define SIZING_MIN_ERROR       1e-15 /* below this 128 hash bits can't keep the promise for the largest filters */
-#define SIZING_MAX_ERROR       0.25  /* a higher rate is treated as this one */
+#define SIZING_MIN_ERROR                                                                           \
+    1e-15 /* below this 128 hash bits can't keep the promise for the largest filters */
+#define SIZING_MAX_ERROR       0.25 /* a higher rate is treated as this one */
 #define SIZING_MAX_CAPACITY    (1ull << 40)
 #define SIZING_MAX_LAYERS      64u
 #define SIZING_MIN_SHARD_BYTES 4096u

@@ -1,0 +1,25 @@
+/* cluster.h: which slots of a Redis Cluster this node may treat as its own. */
+#ifndef CLUSTER_H
+#define CLUSTER_H
+
+#include "descriptor.h"
+#include "redismodule.h"
+
+enum slot_state {
+    SLOT_OWNED,   /* ours, and staying; always so outside a cluster */
+    SLOT_MOVING,  /* migrating from or importing to this node: keys may be on their way */
+    SLOT_FOREIGN, /* another node's */
+};
+
+/* The state of the slot in which a filter and its shards lie. */
+enum slot_state cluster_slot_state(RedisModuleCtx *ctx, const struct descriptor *descriptor);
+
+/* The slot of a key by its name. */
+unsigned cluster_key_slot(const char *name, size_t length);
+
+/* The slot of all shards of a filter. */
+unsigned cluster_filter_slot(const struct descriptor *descriptor);
+
+bool cluster_enabled(RedisModuleCtx *ctx);
+
+#endif

@@ -1,0 +1,606 @@
+/* The commands: arguments in, one look-up of the filter, the work in filter.c, a reply out. */
+#include "commands.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cluster.h"
+#include "config.h"
+#include "filter.h"
+#include "options.h"
+#include "registry.h"
+#include "sizing.h"
+#include "type.h"
+
+/* All fixed error texts. Those that RedisBloom has too are worded as there: clients match them. */
+#define ERROR_EXISTS     "ERR item exists"
+#define ERROR_NOT_FOUND  "ERR not found"
+#define ERROR_FULL       "ERR non scaling filter is full"
+#define ERROR_LAST_LAYER "ERR the filter has as many layers as it can have and is full"
+#define ERROR_NO_ITEMS   "ERR ITEMS and at least one item are needed"
+#define ERROR_TOO_LARGE  "ERR bad capacity: too large for the largest possible shards"
+#define ERROR_LONG_NAME  "ERR the filter's name is too long: 65535 bytes at most"
+#define ERROR_CLUSTER                                                                              \
+    "ERR in a cluster this name can't be a filter's: it has a '}' outside of a {hash tag}, or is " \
+    "empty"
+#define ERROR_BAD_FIELD  "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
+#define ERROR_DESCRIPTOR "ERR not a filter's descriptor"
+#define ERROR_OTHER_SLOT "ERR the descriptor's shards lie in another cluster slot than the key"
+#define ERROR_MIGRATING  "TRYAGAIN shards of this filter are on their way between cluster nodes"
+
+static struct word word_of(const RedisModuleString *string) {
+    struct word word;
+    word.text = RedisModule_StringPtrLen(string, &word.length);
+    return word;
+}
+
+/* ---- looking up a filter ---- */
+
+/* Opens a key and looks at it. False after replying WRONGTYPE. *filter is NULL if there is no such key; *key may be
+ * NULL then too. Close *key in any case. */
+static bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode,
+                        RedisModuleKey **key, struct filter **filter) {
+    *key = RedisModule_OpenKey(ctx, name, mode);
+    *filter = NULL;
+    if (!*key || RedisModule_KeyType(*key) == REDISMODULE_KEYTYPE_EMPTY) return true;
+    if (RedisModule_ModuleTypeGetType(*key) == FilterType) {
+        *filter = RedisModule_ModuleTypeGetValue(*key);
+        return true;
+    }
+    RedisModule_CloseKey(*key);
+    RedisModule_ReplyWithError(ctx, REDISMODULE_ERRORMSG_WRONGTYPE);
+    return false;
+}
+
+/* The same for commands that need an existing filter: also false after replying "not found". */
+static bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode,
+                          RedisModuleKey **key, struct filter **filter) {
+    if (!open_filter(ctx, name, mode, key, filter)) return false;
+    if (*filter) return true;
+    RedisModule_CloseKey(*key);
+    RedisModule_ReplyWithError(ctx, ERROR_NOT_FOUND);
+    return false;
+}
+
+/* A name as it may stand in an error line: no control characters, not endless. */
+static void printable(const RedisModuleString *string, char *out, size_t room) {
+    const struct word word = word_of(string);
+    size_t n = 0;
+    for (; n < word.length && n + 1 < room; n++)
+        out[n] = isprint((unsigned char)word.text[n]) ? word.text[n] : '?';
+    out[n] = '\0';
+}
+
+/* A shard that is needed is not there, or is not what it should be. */
+static int reply_lost(struct shards *shards) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    if (shards->status == SHARD_MISSING &&
+        cluster_slot_state(shards->ctx, descriptor) == SLOT_MOVING)
+        return RedisModule_ReplyWithError(shards->ctx, ERROR_MIGRATING);
+    RedisModuleString *name = shard_name(descriptor, shards->bad_layer, shards->bad_shard);
+    char shown[256], text[512];
+    printable(name, shown, sizeof shown);
+    RedisModule_FreeString(NULL, name);
+    snprintf(
+        text, sizeof text,
+        "SHARDLOST shard %s %s: %.3g%% of the filter can't be answered; see BF.SHARDS and BF.HEAL",
+        shown, shards->status == SHARD_MISSING ? "is missing" : "was overwritten or damaged",
+        100 * filter_shard_share(descriptor, shards->bad_layer));
+    return RedisModule_ReplyWithError(shards->ctx, text);
+}
+
+/* ---- creating ---- */
+
+static struct options default_options(void) {
+    return (struct options){.error = config.error_rate,
+                            .capacity = (uint64_t)config.initial_size,
+                            .expansion = (uint32_t)config.expansion,
+                            .shard_bytes = (uint64_t)config.shard_bytes};
+}
+
+static uint64_t random_u64(void) {
+    uint64_t number;
+    RedisModule_GetRandomBytes((unsigned char *)&number, sizeof number);
+    return number;
+}
+
+/* Reads the options among the arguments; only as many words are looked at as options can take. False after replying
+ * with what is wrong. */
+static bool parse_options(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, unsigned allowed,
+                          struct options *options) {
+    struct word words[OPTIONS_MAX_WORDS];
+    size_t n = 0;
+    for (; n < OPTIONS_MAX_WORDS && n < (size_t)argc; n++) words[n] = word_of(argv[n]);
+    if (options_parse(options, words, n, allowed)) return true;
+    RedisModule_ReplyWithError(ctx, options->problem);
+    return false;
+}
+
+/* Makes a filter under an empty key, and tells replicas with every parameter what it is. NULL after replying why
+ * not. */
+static struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleKey *key,
+                             const struct options *options) {
+    const struct word word = word_of(name);
+    const char *tag;
+    size_t tag_length;
+    if (!shard_tag(word.text, word.length, &tag, &tag_length) && cluster_enabled(ctx)) {
+        RedisModule_ReplyWithError(ctx, ERROR_CLUSTER);
+        return NULL;
+    }
+    if (tag_length > DESCRIPTOR_MAX_TAG) {
+        RedisModule_ReplyWithError(ctx, ERROR_LONG_NAME);
+        return NULL;
+    }
+    const struct filter_options wanted = {.error = options->error,
+                                          .capacity = options->capacity,
+                                          .expansion = options->expansion,
+                                          .seed = options->given & OPTION_SEED ? options->seed
+                                                                               : random_u64(),
+                                          .id = random_u64(),
+                                          .shard_bytes = options->shard_bytes};
+    struct filter *filter = filter_new(&wanted, tag, tag_length);
+    if (!filter) {
+        RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
+        return NULL;
+    }
+    type_set(key, filter);
+    filter_replicate(ctx, name, filter);
+    RedisModule_SignalModifiedKey(ctx, name);
+    RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.reserve", name);
+    return filter;
+}
+
+/* BF.RESERVE key error capacity [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] */
+static int BFReserve_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 4) return RedisModule_WrongArity(ctx);
+    struct options options = default_options();
+    if (!options_set_error(&options, word_of(argv[2])) ||
+        !options_set_capacity(&options, word_of(argv[3])))
+        return RedisModule_ReplyWithError(ctx, options.problem);
+    if (!parse_options(ctx, argv + 4, argc - 4,
+                       OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SEED | OPTION_SHARDSIZE,
+                       &options))
+        return REDISMODULE_OK;
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (filter)
+        RedisModule_ReplyWithError(ctx, ERROR_EXISTS);
+    else if (create(ctx, argv[1], key, &options))
+        RedisModule_ReplyWithSimpleString(ctx, "OK");
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* ---- adding and asking ---- */
+
+/* Lookups for the items of a command: on the caller's stack if they are few. */
+#define FEW 64
+static struct lookup *lookups_for(RedisModuleString **items, size_t n, struct lookup few[FEW]) {
+    struct lookup *lookups = n <= FEW ? few : RedisModule_Alloc(n * sizeof *lookups);
+    for (size_t i = 0; i < n; i++) lookups[i].item = items[i];
+    return lookups;
+}
+
+static void reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
+                          enum answer yes, bool array, const char *full) {
+    if (array) RedisModule_ReplyWithArray(ctx, (long)n);
+    for (size_t i = 0; i < n; i++) {
+        if (lookups[i].answer == ANSWER_FULL)
+            RedisModule_ReplyWithError(ctx, full);
+        else
+            RedisModule_ReplyWithBool(ctx, lookups[i].answer == yes);
+    }
+}
+
+/* Adds items to the filter, created if need be and if `options` is not NULL. */
+static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
+               const struct options *options, bool array) {
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (!filter && !options) RedisModule_ReplyWithError(ctx, ERROR_NOT_FOUND);
+    if (!filter && options) filter = create(ctx, name, key, options);
+    if (filter) {
+        struct lookup few[FEW], *lookups = lookups_for(items, n, few);
+        struct shards shards = {
+            .ctx = ctx, .filter = filter, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+        size_t nadded;
+        if (filter_add(&shards, name, lookups, n, &nadded))
+            reply_answers(ctx, lookups, n, ANSWER_NEW, array,
+                          filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL);
+        else
+            reply_lost(&shards);
+        shards_close(&shards);
+        if (lookups != few) RedisModule_Free(lookups);
+        if (nadded > 0) {
+            RedisModule_SignalModifiedKey(ctx, name);
+            RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.add", name);
+        }
+    }
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.ADD key item */
+static int BFAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    const struct options options = default_options();
+    return add(ctx, argv[1], argv + 2, 1, &options, false);
+}
+
+/* BF.MADD key item [item ...] */
+static int BFMAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 3) return RedisModule_WrongArity(ctx);
+    const struct options options = default_options();
+    return add(ctx, argv[1], argv + 2, (size_t)argc - 2, &options, true);
+}
+
+/* BF.INSERT key [CAPACITY n] [ERROR rate] [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] [NOCREATE]
+ *           ITEMS item [item ...] */
+static int BFInsert_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 4) return RedisModule_WrongArity(ctx);
+    struct options options = default_options();
+    if (!parse_options(ctx, argv + 2, argc - 2,
+                       OPTION_CAPACITY | OPTION_ERROR | OPTION_EXPANSION | OPTION_NONSCALING |
+                           OPTION_SEED | OPTION_SHARDSIZE | OPTION_NOCREATE | OPTION_ITEMS,
+                       &options))
+        return REDISMODULE_OK;
+    const size_t first = 2 + options.nwords;
+    if (!(options.given & OPTION_ITEMS) || first == (size_t)argc)
+        return RedisModule_ReplyWithError(ctx, ERROR_NO_ITEMS);
+    return add(ctx, argv[1], argv + first, (size_t)argc - first,
+               options.given & OPTION_NOCREATE ? NULL : &options, true);
+}
+
+static int check(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
+                 bool array) {
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    struct lookup few[FEW], *lookups = lookups_for(items, n, few);
+    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
+    if (!filter) {
+        for (size_t i = 0; i < n; i++) lookups[i].answer = ANSWER_NEW;
+        reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL);
+    } else if (filter_check(&shards, lookups, n)) {
+        reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL);
+    } else {
+        reply_lost(&shards);
+    }
+    if (filter) shards_close(&shards);
+    if (lookups != few) RedisModule_Free(lookups);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.EXISTS key item */
+static int BFExists_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    return check(ctx, argv[1], argv + 2, 1, false);
+}
+
+/* BF.MEXISTS key item [item ...] */
+static int BFMExists_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 3) return RedisModule_WrongArity(ctx);
+    return check(ctx, argv[1], argv + 2, (size_t)argc - 2, true);
+}
+
+/* ---- telling ---- */
+
+/* BF.CARD key */
+static int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    RedisModule_ReplyWithLongLong(ctx,
+                                  filter ? (long long)descriptor_nitems(filter->descriptor) : 0);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+enum info_field {
+    INFO_CAPACITY,
+    INFO_SIZE,
+    INFO_FILTERS,
+    INFO_ITEMS,
+    INFO_EXPANSION,
+    INFO_NFIELDS
+};
+
+static const struct {
+    const char *argument, *title;
+} info_fields[INFO_NFIELDS] = {
+    [INFO_CAPACITY] = {"CAPACITY", "Capacity"},
+    [INFO_SIZE] = {"SIZE", "Size"},
+    [INFO_FILTERS] = {"FILTERS", "Number of filters"},
+    [INFO_ITEMS] = {"ITEMS", "Number of items inserted"},
+    [INFO_EXPANSION] = {"EXPANSION", "Expansion rate"},
+};
+
+static void reply_info(RedisModuleCtx *ctx, const struct filter *filter, enum info_field field) {
+    const struct descriptor *descriptor = filter->descriptor;
+    switch (field) {
+    case INFO_CAPACITY:
+        RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
+        break;
+    case INFO_SIZE:
+        RedisModule_ReplyWithLongLong(
+            ctx, (long long)(filter_memory(filter) + descriptor_shard_bytes(descriptor)));
+        break;
+    case INFO_FILTERS:
+        RedisModule_ReplyWithLongLong(ctx, descriptor->nlayers);
+        break;
+    case INFO_ITEMS:
+        RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_nitems(descriptor));
+        break;
+    default:
+        if (descriptor->expansion)
+            RedisModule_ReplyWithLongLong(ctx, descriptor->expansion);
+        else
+            RedisModule_ReplyWithNull(ctx);
+    }
+}
+
+/* BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION] */
+static int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2 && argc != 3) return RedisModule_WrongArity(ctx);
+    int field = 0;
+    if (argc == 3) {
+        while (field < INFO_NFIELDS && !word_is(word_of(argv[2]), info_fields[field].argument))
+            field++;
+        if (field == INFO_NFIELDS) return RedisModule_ReplyWithError(ctx, ERROR_BAD_FIELD);
+    }
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    if (argc == 3) {
+        RedisModule_ReplyWithArray(ctx, 1);
+        reply_info(ctx, filter, (enum info_field)field);
+    } else {
+        RedisModule_ReplyWithMap(ctx, INFO_NFIELDS);
+        for (field = 0; field < INFO_NFIELDS; field++) {
+            RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
+            reply_info(ctx, filter, (enum info_field)field);
+        }
+    }
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.PLAN error capacity [EXPANSION n | NONSCALING] [SHARDSIZE bytes] */
+static int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 3) return RedisModule_WrongArity(ctx);
+    struct options options = default_options();
+    if (!options_set_error(&options, word_of(argv[1])) ||
+        !options_set_capacity(&options, word_of(argv[2])))
+        return RedisModule_ReplyWithError(ctx, options.problem);
+    if (!parse_options(ctx, argv + 3, argc - 3,
+                       OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SHARDSIZE, &options))
+        return REDISMODULE_OK;
+    struct layout layout;
+    const double error = sizing_layer_error(options.error, 0, options.expansion > 0);
+    if (!sizing_plan(options.capacity, error, options.shard_bytes, &layout))
+        return RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
+    const uint64_t shard_bytes = SHARD_HEADER_BYTES + layout_shard_bytes(&layout);
+    const double total_bits = (double)layout.nshards * (double)layout_shard_bytes(&layout) * 8;
+    const double bits_per_item = total_bits / (double)options.capacity;
+    const struct {
+        const char *title;
+        bool whole;
+        double number;
+    } rows[] = {
+        {"Capacity", true, (double)options.capacity},
+        {"Error rate of the first layer", false, error},
+        {"Bits per item", false, bits_per_item},
+        {"Hashes per item", true, layout.nprobes},
+        {"Block bits", true, (double)(1u << layout.block_log2)},
+        {"Shards", true, layout.nshards},
+        {"Bytes per shard", true, (double)shard_bytes},
+        {"Total bytes when full", true, (double)shard_bytes * layout.nshards},
+        {"Overhead over a classic filter", false,
+         bits_per_item / sizing_classic_bits(options.error) - 1},
+    };
+    const size_t nrows = sizeof rows / sizeof *rows;
+    RedisModule_ReplyWithMap(ctx, (long)nrows + 1);
+    for (size_t i = 0; i < nrows; i++) {
+        RedisModule_ReplyWithSimpleString(ctx, rows[i].title);
+        if (rows[i].whole)
+            RedisModule_ReplyWithLongLong(ctx, (long long)rows[i].number);
+        else
+            RedisModule_ReplyWithDouble(ctx, rows[i].number);
+    }
+    RedisModule_ReplyWithSimpleString(ctx, "Capacity of the next layer");
+    if (options.expansion)
+        RedisModule_ReplyWithLongLong(
+            ctx, (long long)sizing_next_capacity(options.capacity, options.expansion, 1));
+    else
+        RedisModule_ReplyWithNull(ctx);
+    return REDISMODULE_OK;
+}
+
+/* How many blocks of a shard are counted for its fill: few enough that a filter of 10 GB takes milliseconds. */
+static uint32_t sample_size(const struct layer *layer) {
+    const uint64_t budget = (1u << 20) / layout_block_bytes(&layer->layout) / layer->layout.nshards;
+    const uint64_t wanted = budget < 8 ? 8 : budget;
+    return wanted < layer->layout.nblocks ? (uint32_t)wanted : layer->layout.nblocks;
+}
+
+static double sampled_fill(const struct layer *layer, const uint8_t *blocks, uint32_t nsamples) {
+    const size_t block_bytes = layout_block_bytes(&layer->layout);
+    uint64_t nset = 0;
+    for (uint32_t i = 0; i < nsamples; i++) {
+        const uint8_t *block =
+            blocks + (uint64_t)i * layer->layout.nblocks / nsamples * block_bytes;
+        for (size_t at = 0; at < block_bytes; at += 8) {
+            uint64_t word;
+            memcpy(&word, block + at, sizeof word);
+            nset += (uint64_t)__builtin_popcountll(word);
+        }
+    }
+    return (double)nset / ((double)nsamples * (double)block_bytes * 8);
+}
+
+/* One entry of BF.SHARDS. */
+static void reply_shard(struct shards *shards, uint32_t index, uint32_t shard) {
+    static const char *const states[] = {
+        [SHARD_READY] = "ok", [SHARD_MISSING] = "missing", [SHARD_FOREIGN] = "damaged"};
+    RedisModuleCtx *ctx = shards->ctx;
+    const struct layer *layer = &shards->filter->descriptor->layers[index];
+    const struct shard_slot *slot = shards_open(shards, index, shard);
+    const uint32_t nsamples = sample_size(layer);
+    RedisModuleString *name = shard_name(shards->filter->descriptor, index, shard);
+    RedisModule_ReplyWithMap(ctx, 7);
+    RedisModule_ReplyWithSimpleString(ctx, "key");
+    RedisModule_ReplyWithString(ctx, name);
+    RedisModule_ReplyWithSimpleString(ctx, "layer");
+    RedisModule_ReplyWithLongLong(ctx, index);
+    RedisModule_ReplyWithSimpleString(ctx, "shard");
+    RedisModule_ReplyWithLongLong(ctx, shard);
+    RedisModule_ReplyWithSimpleString(ctx, "bytes");
+    RedisModule_ReplyWithLongLong(
+        ctx, (long long)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout)));
+    RedisModule_ReplyWithSimpleString(ctx, "state");
+    RedisModule_ReplyWithSimpleString(ctx, states[slot ? SHARD_READY : shards->status]);
+    RedisModule_ReplyWithSimpleString(ctx, "fill");
+    if (slot)
+        RedisModule_ReplyWithDouble(ctx, sampled_fill(layer, slot->blocks, nsamples));
+    else
+        RedisModule_ReplyWithNull(ctx);
+    RedisModule_ReplyWithSimpleString(ctx, "fill sampled from");
+    RedisModule_ReplyWithDouble(ctx, (double)nsamples / layer->layout.nblocks);
+    RedisModule_FreeString(NULL, name);
+    shards_close(shards);
+}
+
+/* BF.SHARDS key */
+static int BFShards_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    const struct descriptor *descriptor = filter->descriptor;
+    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
+    RedisModule_ReplyWithArray(ctx, (long)descriptor_nshards(descriptor));
+    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+        for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++)
+            if (layer_shard_created(&descriptor->layers[i], j)) reply_shard(&shards, i, j);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* ---- repairing, and the form in which filters travel ---- */
+
+/* BF.HEAL key */
+static int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (cluster_slot_state(ctx, filter->descriptor) == SLOT_MOVING) {
+        RedisModule_ReplyWithError(ctx, ERROR_MIGRATING);
+    } else {
+        struct shards shards = {
+            .ctx = ctx, .filter = filter, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+        const uint64_t nhealed = filter_heal(&shards);
+        if (nhealed > 0) {
+            RedisModule_ReplicateVerbatim(ctx);
+            RedisModule_SignalModifiedKey(ctx, argv[1]);
+            RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.heal", argv[1]);
+        }
+        RedisModule_ReplyWithLongLong(ctx, (long long)nhealed);
+    }
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+static int reply_descriptor(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    const size_t nbytes = descriptor_encoded_size(filter->descriptor);
+    uint8_t *bytes = RedisModule_Alloc(nbytes);
+    descriptor_encode(filter->descriptor, bytes);
+    RedisModule_ReplyWithStringBuffer(ctx, (char *)bytes, nbytes);
+    RedisModule_Free(bytes);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.DESCRIPTOR key [bytes]
+ * Without bytes: the descriptor as it is stored, for tools that read shards themselves. With bytes: sets it, exactly;
+ * how replicas and the AOF learn of new filters and new layers. An existing filter can only be replaced by another
+ * state of itself. */
+static int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc == 2) return reply_descriptor(ctx, argv[1]);
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    const struct word bytes = word_of(argv[2]), name = word_of(argv[1]);
+    const char *problem;
+    struct descriptor *descriptor =
+        descriptor_decode((const uint8_t *)bytes.text, bytes.length, &problem);
+    if (!descriptor) {
+        char text[160];
+        snprintf(text, sizeof text, ERROR_DESCRIPTOR ": %s", problem);
+        return RedisModule_ReplyWithError(ctx, text);
+    }
+    if (cluster_enabled(ctx) &&
+        cluster_key_slot(name.text, name.length) != cluster_filter_slot(descriptor)) {
+        descriptor_free(descriptor);
+        return RedisModule_ReplyWithError(ctx, ERROR_OTHER_SLOT);
+    }
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter)) {
+        descriptor_free(descriptor);
+        return REDISMODULE_OK;
+    }
+    if (filter && filter->descriptor->id != descriptor->id) {
+        descriptor_free(descriptor);
+        RedisModule_ReplyWithError(ctx, ERROR_EXISTS);
+    } else {
+        if (filter)
+            filter_replace(filter, descriptor);
+        else
+            type_set(key, filter_wrap(descriptor));
+        RedisModule_ReplicateVerbatim(ctx);
+        RedisModule_SignalModifiedKey(ctx, argv[1]);
+        RedisModule_ReplyWithSimpleString(ctx, "OK");
+    }
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+static const struct {
+    const char *name;
+    RedisModuleCmdFunc handler;
+    const char *flags;
+    int key; /* where the key stands; 0: there is none */
+} commands[] = {
+    {"bf.reserve", BFReserve_RedisCommand, "write deny-oom fast", 1},
+    {"bf.add", BFAdd_RedisCommand, "write deny-oom fast", 1},
+    {"bf.madd", BFMAdd_RedisCommand, "write deny-oom", 1},
+    {"bf.insert", BFInsert_RedisCommand, "write deny-oom", 1},
+    {"bf.exists", BFExists_RedisCommand, "readonly fast", 1},
+    {"bf.mexists", BFMExists_RedisCommand, "readonly", 1},
+    {"bf.card", BFCard_RedisCommand, "readonly fast", 1},
+    {"bf.info", BFInfo_RedisCommand, "readonly fast", 1},
+    {"bf.plan", BFPlan_RedisCommand, "fast", 0},
+    {"bf.shards", BFShards_RedisCommand, "readonly", 1},
+    {"bf.heal", BFHeal_RedisCommand, "write deny-oom", 1},
+    {"bf.descriptor", BFDescriptor_RedisCommand, "write deny-oom admin", 1},
+};
+
+bool commands_register(RedisModuleCtx *ctx) {
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        const int key = commands[i].key;
+        if (RedisModule_CreateCommand(ctx, commands[i].name, commands[i].handler, commands[i].flags,
+                                      key, key, key) != REDISMODULE_OK)
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,20 @@
+/* config.h: the defaults a user can set, by module arguments, redis.conf and CONFIG SET. */
+#ifndef CONFIG_H
+#define CONFIG_H
+
+#include <stdbool.h>
+
+#include "redismodule.h"
+
+struct config {
+    double error_rate;
+    long long initial_size; /* capacity of filters that BF.ADD and the like create */
+    long long expansion;
+    long long shard_bytes;
+};
+extern struct config config;
+
+/* Reads the module's arguments and registers bf.error-rate and the others; false after logging why not. */
+bool config_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+
+#endif

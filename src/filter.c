@@ -1,0 +1,192 @@
+/* The way of a command through a filter.
+ *
+ * A batch is answered in two passes. The first asks every layer, newest first, and opens every shard that any item
+ * needs; when one is lost, all ends there, before anything has changed. The second adds what was new. Between hashing an
+ * item and touching its block, AHEAD other items are hashed and their blocks requested, so that the memory works on
+ * many of them at once: that, and opening each shard once per command, is what makes an item of a batch several times
+ * cheaper than a single one. */
+#include "filter.h"
+
+#include "sizing.h"
+
+#define AHEAD 16
+
+struct filter *filter_new(const struct filter_options *options, const char *tag,
+                          size_t tag_length) {
+    struct layout layout;
+    const double error = sizing_layer_error(options->error, 0, options->expansion > 0);
+    if (!sizing_plan(options->capacity, error, options->shard_bytes, &layout)) return NULL;
+    struct descriptor *descriptor = descriptor_new(tag, tag_length);
+    if (!descriptor) return NULL;
+    descriptor->id = options->id;
+    descriptor->seed = options->seed;
+    descriptor->error = options->error;
+    descriptor->shard_bytes = options->shard_bytes;
+    descriptor->expansion = options->expansion;
+    if (!descriptor_add_layer(descriptor, &layout, options->capacity)) {
+        descriptor_free(descriptor);
+        return NULL;
+    }
+    return filter_wrap(descriptor);
+}
+
+/* ---- one layer: the only functions that know how a kind of layer keeps its items ---- */
+
+/* Finds the block of an item in a layer, opening its shard; block is NULL where the shard was never created. False if
+ * the shard is lost. */
+static inline bool layer_locate(struct shards *shards, uint32_t index, struct lookup *lookup) {
+    const struct layer *layer = &shards->filter->descriptor->layers[index];
+    const struct item_place place = layout_place(&layer->layout, lookup->hash.place);
+    const struct shard_slot *slot = shards_open(shards, index, place.shard);
+    if (!slot) {
+        lookup->block = NULL;
+        return shards->status == SHARD_NONE;
+    }
+    lookup->block = slot->blocks + (size_t)place.block * layout_block_bytes(&layer->layout);
+    layout_prefetch(&layer->layout, lookup->block, lookup->hash.bits);
+    return true;
+}
+
+static inline bool layer_contains(const struct layer *layer, const struct lookup *lookup) {
+    return lookup->block && layout_test(&layer->layout, lookup->block, lookup->hash.bits);
+}
+
+/* Adds a new item to a layer whose shards are all sound, making the item's shard if need be. */
+static void layer_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
+    struct layer *layer = &shards->filter->descriptor->layers[index];
+    if (!lookup->block) {
+        const struct item_place place = layout_place(&layer->layout, lookup->hash.place);
+        if (!layer_shard_created(layer, place.shard)) shards_create(shards, index, place.shard);
+        layer_locate(shards, index, lookup);
+    }
+    layout_set(&layer->layout, lookup->block, lookup->hash.bits);
+    layer->nitems++;
+}
+
+/* ---- all layers ---- */
+
+/* Marks as known what this layer contains. */
+static bool search_layer(struct shards *shards, uint32_t index, struct lookup *lookups, size_t n) {
+    const struct layer *layer = &shards->filter->descriptor->layers[index];
+    const size_t ahead = n < AHEAD ? n - 1 : AHEAD;
+    for (size_t i = 0; i < n + ahead; i++) {
+        if (i < n && lookups[i].answer == ANSWER_NEW && !layer_locate(shards, index, &lookups[i]))
+            return false;
+        if (i < ahead) continue;
+        struct lookup *lookup = &lookups[i - ahead];
+        if (lookup->answer == ANSWER_NEW && layer_contains(layer, lookup))
+            lookup->answer = ANSWER_KNOWN;
+    }
+    return true;
+}
+
+static void hash_items(const struct descriptor *descriptor, struct lookup *lookups, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        size_t length;
+        const char *item = RedisModule_StringPtrLen(lookups[i].item, &length);
+        lookups[i].hash = layout_hash(item, length, descriptor->seed);
+        lookups[i].answer = ANSWER_NEW;
+    }
+}
+
+bool filter_check(struct shards *shards, struct lookup *lookups, size_t n) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    hash_items(descriptor, lookups, n);
+    for (uint32_t index = descriptor->nlayers; index-- > 0;)
+        if (!search_layer(shards, index, lookups, n)) return false;
+    return true;
+}
+
+void filter_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const struct filter *filter) {
+    const size_t nbytes = descriptor_encoded_size(filter->descriptor);
+    uint8_t *bytes = RedisModule_Alloc(nbytes);
+    descriptor_encode(filter->descriptor, bytes);
+    RedisModule_Replicate(ctx, "BF.DESCRIPTOR", "sb", key, (char *)bytes, nbytes);
+    RedisModule_Free(bytes);
+}
+
+/* The items that changed something since the last call go out as one BF.MADD. */
+static void replicate_items(RedisModuleCtx *ctx, RedisModuleString *key, RedisModuleString **items,
+                            size_t *n) {
+    if (*n > 0) RedisModule_Replicate(ctx, "BF.MADD", "sv", key, items, *n);
+    *n = 0;
+}
+
+/* Appends a layer. Its error is tighter, so that the sum over all layers stays below the promise. */
+static bool grow(struct filter *filter) {
+    struct descriptor *descriptor = filter->descriptor;
+    if (descriptor->expansion == 0 || descriptor->nlayers >= SIZING_MAX_LAYERS) return false;
+    const uint64_t capacity = sizing_next_capacity(descriptor_newest(descriptor)->capacity,
+                                                   descriptor->expansion, descriptor->nlayers);
+    const double error = sizing_layer_error(descriptor->error, descriptor->nlayers, true);
+    struct layout layout;
+    return sizing_plan(capacity, error, descriptor->shard_bytes, &layout) &&
+           descriptor_add_layer(descriptor, &layout, capacity);
+}
+
+/* Was the item added by an earlier one of the same batch? Only layers from `first` on have changed since the search.
+ * Leaves lookup->block in the newest layer. */
+static bool added_meanwhile(struct shards *shards, uint32_t first, struct lookup *lookup) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    for (uint32_t index = first; index < descriptor->nlayers; index++) {
+        layer_locate(shards, index, lookup);
+        if (layer_contains(&descriptor->layers[index], lookup)) return true;
+    }
+    return false;
+}
+
+bool filter_add(struct shards *shards, RedisModuleString *key, struct lookup *lookups, size_t n,
+                size_t *nadded) {
+    struct descriptor *descriptor = shards->filter->descriptor;
+    *nadded = 0;
+    if (!filter_check(shards, lookups, n)) return false;
+
+    RedisModuleString *stack[64],
+        **changed = n <= 64 ? stack : RedisModule_Alloc(n * sizeof *changed);
+    const uint32_t first = descriptor->nlayers - 1;
+    size_t nchanged = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct lookup *lookup = &lookups[i];
+        if (lookup->answer == ANSWER_KNOWN) continue;
+        if ((*nadded > 0 || first > 0) && added_meanwhile(shards, first, lookup)) {
+            lookup->answer = ANSWER_KNOWN;
+            continue;
+        }
+        if (descriptor_newest(descriptor)->nitems >= descriptor_newest(descriptor)->capacity) {
+            if (!grow(shards->filter)) {
+                lookup->answer = ANSWER_FULL;
+                continue;
+            }
+            replicate_items(shards->ctx, key, changed, &nchanged);
+            filter_replicate(shards->ctx, key, shards->filter);
+            lookup->block = NULL;
+        }
+        layer_insert(shards, descriptor->nlayers - 1, lookup);
+        changed[nchanged++] = lookup->item;
+        ++*nadded;
+    }
+    replicate_items(shards->ctx, key, changed, &nchanged);
+    if (changed != stack) RedisModule_Free(changed);
+    return true;
+}
+
+uint64_t filter_heal(struct shards *shards) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    uint64_t nhealed = 0;
+    for (uint32_t layer = 0; layer < descriptor->nlayers; layer++) {
+        for (uint32_t shard = 0; shard < descriptor->layers[layer].layout.nshards; shard++) {
+            const enum shard_status status = shards_check(shards, layer, shard);
+            if (status != SHARD_MISSING && status != SHARD_FOREIGN) continue;
+            shards_create(shards, layer, shard);
+            shards_close(shards);
+            nhealed++;
+        }
+    }
+    return nhealed;
+}
+
+double filter_shard_share(const struct descriptor *descriptor, uint32_t layer) {
+    const uint64_t total = descriptor_nitems(descriptor);
+    const struct layer *at = &descriptor->layers[layer];
+    return total == 0 ? 0 : (double)at->nitems / (double)total / at->layout.nshards;
+}

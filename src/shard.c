@@ -1,0 +1,183 @@
+/* Shards are plain strings, `bf:{tag}:id:layer:shard`. A string opened here is trusted only after its length and its
+ * header were compared with what the descriptor says: anybody may have written to it, renamed it or put another in
+ * its place, and reading past its end or believing its bits would be worse than an error. */
+#include "shard.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(sizeof(uint64_t) == 8 && SHARD_HEADER_BYTES == 55,
+               "9 bytes of string header + 55 = one cache line");
+
+RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard) {
+    char stack[256], *text = stack;
+    const size_t room = descriptor->tag_length + 64;
+    if (room > sizeof stack) text = RedisModule_Alloc(room);
+    memcpy(text, "bf:{", 4);
+    memcpy(text + 4, descriptor->tag, descriptor->tag_length);
+    const size_t at = 4 + descriptor->tag_length;
+    const int n = snprintf(text + at, room - at, "}:%016" PRIx64 ":%" PRIu32 ":%" PRIu32,
+                           descriptor->id, layer, shard);
+    RedisModuleString *name = RedisModule_CreateString(NULL, text, at + (size_t)n);
+    if (text != stack) RedisModule_Free(text);
+    return name;
+}
+
+bool shard_tag(const char *name, size_t length, const char **tag, size_t *tag_length) {
+    const char *open = memchr(name, '{', length);
+    const char *close = open ? memchr(open, '}', (size_t)(name + length - open)) : NULL;
+    if (close && close > open + 1) {
+        *tag = open + 1;
+        *tag_length = (size_t)(close - open - 1);
+        return true;
+    }
+    /* The server hashes the whole name. In braces it must stay whole: no '}' inside, and not empty. */
+    *tag = name;
+    *tag_length = length;
+    return length > 0 && !memchr(name, '}', length);
+}
+
+struct filter *filter_wrap(struct descriptor *descriptor) {
+    struct filter *filter = RedisModule_Calloc(1, sizeof *filter);
+    filter->descriptor = descriptor;
+    return filter;
+}
+
+static void free_slots(struct filter *filter) {
+    for (uint32_t i = 0; i < filter->nslots; i++) {
+        if (!filter->slots[i]) continue;
+        for (uint32_t j = 0; j < filter->descriptor->layers[i].layout.nshards; j++)
+            if (filter->slots[i][j].name) RedisModule_FreeString(NULL, filter->slots[i][j].name);
+        RedisModule_Free(filter->slots[i]);
+    }
+    RedisModule_Free(filter->slots);
+    filter->slots = NULL;
+    filter->nslots = 0;
+}
+
+struct descriptor *filter_unwrap(struct filter *filter) {
+    struct descriptor *descriptor = filter->descriptor;
+    free_slots(filter);
+    RedisModule_Free(filter);
+    return descriptor;
+}
+
+void filter_replace(struct filter *filter, struct descriptor *descriptor) {
+    free_slots(filter);
+    descriptor_free(filter->descriptor);
+    filter->descriptor = descriptor;
+}
+
+size_t filter_memory(const struct filter *filter) {
+    const struct descriptor *descriptor = filter->descriptor;
+    size_t nbytes = sizeof *filter + sizeof *descriptor + descriptor->tag_length + 1 +
+                    descriptor->nlayers * (sizeof *descriptor->layers + sizeof *filter->slots);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const uint32_t nshards = descriptor->layers[i].layout.nshards;
+        nbytes += (nshards + 7) / 8;
+        if (i >= filter->nslots || !filter->slots[i]) continue;
+        nbytes += nshards * sizeof **filter->slots;
+        for (uint32_t j = 0; j < nshards;
+             j++) /* name: an object, a string header, tag, id, numbers */
+            if (filter->slots[i][j].name) nbytes += 48 + descriptor->tag_length;
+    }
+    return nbytes;
+}
+
+static struct shard_slot *slot_of(struct filter *filter, uint32_t layer, uint32_t shard) {
+    const struct descriptor *descriptor = filter->descriptor;
+    if (layer >= filter->nslots) {
+        filter->slots =
+            RedisModule_Realloc(filter->slots, descriptor->nlayers * sizeof *filter->slots);
+        while (filter->nslots < descriptor->nlayers) filter->slots[filter->nslots++] = NULL;
+    }
+    struct shard_slot **slots = &filter->slots[layer];
+    if (!*slots)
+        *slots = RedisModule_Calloc(descriptor->layers[layer].layout.nshards, sizeof **slots);
+    struct shard_slot *slot = &(*slots)[shard];
+    if (!slot->name) slot->name = shard_name(descriptor, layer, shard);
+    return slot;
+}
+
+/* The blocks of the string behind an open key, or NULL if it is not the shard that it should be. */
+static uint8_t *blocks_of(struct shards *shards, RedisModuleKey *key, uint32_t layer,
+                          uint32_t shard) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING) return NULL;
+    uint8_t expected[SHARD_HEADER_BYTES];
+    size_t length;
+    uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, &length, shards->mode);
+    if (!string ||
+        length != SHARD_HEADER_BYTES + layout_shard_bytes(&descriptor->layers[layer].layout))
+        return NULL;
+    descriptor_shard_header(descriptor, layer, shard, expected);
+    return memcmp(string, expected, SHARD_HEADER_BYTES) == 0 ? string + SHARD_HEADER_BYTES : NULL;
+}
+
+static struct shard_slot *keep_open(struct shards *shards, struct shard_slot *slot,
+                                    RedisModuleKey *key, uint8_t *blocks) {
+    slot->key = key;
+    slot->blocks = blocks;
+    slot->next_open = shards->open;
+    shards->open = slot;
+    return slot;
+}
+
+static struct shard_slot *fail(struct shards *shards, enum shard_status status, uint32_t layer,
+                               uint32_t shard) {
+    shards->status = status;
+    shards->bad_layer = layer;
+    shards->bad_shard = shard;
+    return NULL;
+}
+
+struct shard_slot *shards_open(struct shards *shards, uint32_t layer, uint32_t shard) {
+    if (!layer_shard_created(&shards->filter->descriptor->layers[layer], shard)) {
+        shards->status = SHARD_NONE;
+        return NULL;
+    }
+    struct shard_slot *slot = slot_of(shards->filter, layer, shard);
+    if (slot->key) return slot;
+    RedisModuleKey *key = RedisModule_OpenKey(shards->ctx, slot->name, shards->mode);
+    const bool there = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
+    uint8_t *blocks = there ? blocks_of(shards, key, layer, shard) : NULL;
+    if (blocks) return keep_open(shards, slot, key, blocks);
+    if (key) RedisModule_CloseKey(key);
+    return fail(shards, there ? SHARD_FOREIGN : SHARD_MISSING, layer, shard);
+}
+
+struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t shard) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    struct shard_slot *slot = slot_of(shards->filter, layer, shard);
+    RedisModuleKey *key =
+        RedisModule_OpenKey(shards->ctx, slot->name, REDISMODULE_READ | REDISMODULE_WRITE);
+    if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY) RedisModule_DeleteKey(key);
+    size_t length = SHARD_HEADER_BYTES + layout_shard_bytes(&descriptor->layers[layer].layout);
+    RedisModule_StringTruncate(key, length);
+    uint8_t *string =
+        (uint8_t *)RedisModule_StringDMA(key, &length, REDISMODULE_READ | REDISMODULE_WRITE);
+    descriptor_shard_header(descriptor, layer, shard, string);
+    layer_mark_created(&descriptor->layers[layer], shard);
+    return keep_open(shards, slot, key, string + SHARD_HEADER_BYTES);
+}
+
+void shards_close(struct shards *shards) {
+    for (struct shard_slot *slot = shards->open; slot;) {
+        struct shard_slot *next = slot->next_open;
+        RedisModule_CloseKey(slot->key);
+        slot->key = NULL;
+        slot->blocks = NULL;
+        slot->next_open = NULL;
+        slot = next;
+    }
+    shards->open = NULL;
+}
+
+enum shard_status shards_check(struct shards *shards, uint32_t layer, uint32_t shard) {
+    if (shards_open(shards, layer, shard)) {
+        shards_close(shards);
+        return SHARD_READY;
+    }
+    return shards->status;
+}

@@ -1,0 +1,311 @@
+/* What Redis asks of a data type. In a snapshot a filter is its descriptor alone, since its shards are keys of the
+ * same snapshot. Taken out by DUMP it must stand for itself, and carries the bits; RESTORE then makes a new filter,
+ * with an id of its own. In a cluster DUMP is what slot migration uses, and the shards travel as keys: there it
+ * carries the descriptor alone again. */
+#include "type.h"
+
+#include <string.h>
+
+#include "cluster.h"
+#include "registry.h"
+
+#define ENCODING_VERSION 1
+
+/* The first number of a saved value. */
+enum saved_form {
+    SAVED_DESCRIPTOR = 0, /* the shards are keys in the same snapshot or cluster slot */
+    SAVED_WHOLE = 1,      /* the shards follow, in order; an empty one was lost */
+};
+
+RedisModuleType *FilterType;
+
+/* A snapshot is being written by this very process (SAVE, DEBUG RELOAD), not by a child. */
+static bool saving;
+
+static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
+    (void)ctx;
+    (void)event;
+    (void)data;
+    saving = what != REDISMODULE_SUBEVENT_PERSISTENCE_ENDED &&
+             what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
+}
+
+void type_set(RedisModuleKey *key, struct filter *filter) {
+    registry_born(filter->descriptor);
+    RedisModule_ModuleTypeSetValue(key, FilterType, filter);
+}
+
+static void FilterFree(void *value) {
+    registry_died(filter_unwrap(value));
+}
+
+/* Contexts to touch keys with where the server gives none: the type's callbacks. Two, because COPY works in two
+ * databases at a time. */
+static RedisModuleCtx *contexts[2];
+
+static RedisModuleCtx *context_for(int db) {
+    RedisModule_SelectDb(contexts[0], db);
+    return contexts[0];
+}
+
+static RedisModuleCtx *second_context_for(int db) {
+    RedisModule_SelectDb(contexts[1], db);
+    return contexts[1];
+}
+
+/* ---- saving ---- */
+
+static void save_descriptor(RedisModuleIO *rdb, const struct descriptor *descriptor) {
+    const size_t nbytes = descriptor_encoded_size(descriptor);
+    uint8_t *bytes = RedisModule_Alloc(nbytes);
+    descriptor_encode(descriptor, bytes);
+    RedisModule_SaveStringBuffer(rdb, (char *)bytes, nbytes);
+    RedisModule_Free(bytes);
+}
+
+static void save_shards(RedisModuleIO *rdb, struct shards *shards) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+            if (!layer_shard_created(layer, j)) continue;
+            const struct shard_slot *slot = shards_open(shards, i, j);
+            RedisModule_SaveStringBuffer(rdb, slot ? (char *)slot->blocks : "",
+                                         slot ? layout_shard_bytes(&layer->layout) : 0);
+            shards_close(shards);
+        }
+    }
+}
+
+static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
+    struct filter *filter = value;
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
+    const int flags = RedisModule_GetContextFlags(ctx);
+    const bool whole =
+        !saving && !(flags & (REDISMODULE_CTX_FLAGS_IS_CHILD | REDISMODULE_CTX_FLAGS_CLUSTER));
+    RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
+    save_descriptor(rdb, filter->descriptor);
+    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
+    if (whole) save_shards(rdb, &shards);
+}
+
+static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *value) {
+    const struct filter *filter = value;
+    const size_t nbytes = descriptor_encoded_size(filter->descriptor);
+    uint8_t *bytes = RedisModule_Alloc(nbytes);
+    descriptor_encode(filter->descriptor, bytes);
+    RedisModule_EmitAOF(aof, "BF.DESCRIPTOR", "sb", key, (char *)bytes, nbytes);
+    RedisModule_Free(bytes);
+}
+
+/* ---- loading ---- */
+
+/* Gives a descriptor another tag; false for lack of memory. */
+static bool set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length) {
+    char *copy = descriptor_allocator.alloc(tag_length + 1);
+    if (!copy) return false;
+    memcpy(copy, tag, tag_length);
+    descriptor_allocator.free(descriptor->tag);
+    descriptor->tag = copy;
+    descriptor->tag_length = (uint32_t)tag_length;
+    return true;
+}
+
+/* Reads the shards that follow a descriptor, into keys of their own. */
+static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+            if (!layer_shard_created(layer, j)) continue;
+            size_t nbytes;
+            char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
+            if (!bytes) return "truncated";
+            const bool fits = nbytes == layout_shard_bytes(&layer->layout);
+            if (fits) memcpy(shards_create(shards, i, j)->blocks, bytes, nbytes);
+            shards_close(shards);
+            RedisModule_Free(bytes);
+            if (!fits && nbytes != 0) return "a shard of the wrong length";
+        }
+    }
+    return NULL;
+}
+
+/* A whole filter, from DUMP, becomes a new one: new id, and the tag of the key it is restored to. */
+static const char *load_whole(RedisModuleIO *rdb, struct filter *filter) {
+    const char *tag = "", *problem;
+    size_t length = 0, tag_length = 0;
+    const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
+    const char *name = key ? RedisModule_StringPtrLen(key, &length) : "";
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
+    if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(ctx)) {
+        problem = "in a cluster no shards can share the slot of this name";
+    } else if (tag_length > DESCRIPTOR_MAX_TAG || !set_tag(filter->descriptor, tag, tag_length)) {
+        problem = "the key's name is too long";
+    } else {
+        struct shards shards = {
+            .ctx = ctx, .filter = filter, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+        problem = load_shards(rdb, &shards);
+    }
+    return problem;
+}
+
+/* In a cluster the shards must lie in the slot of the key that names them. */
+static bool slot_fits(RedisModuleIO *rdb, const struct descriptor *descriptor) {
+    const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
+    if (!key || !cluster_enabled(RedisModule_GetContextFromIO(rdb))) return true;
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(key, &length);
+    return cluster_key_slot(name, length) == cluster_filter_slot(descriptor);
+}
+
+static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
+    if (version > ENCODING_VERSION) {
+        RedisModule_LogIOError(
+            rdb, "warning", "bf: a filter was saved by a newer version of the module (encoding %d)",
+            version);
+        return NULL;
+    }
+    const uint64_t form = RedisModule_LoadUnsigned(rdb);
+    size_t nbytes;
+    char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
+    if (!bytes) return NULL;
+    const char *problem;
+    struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
+    RedisModule_Free(bytes);
+    if (!descriptor) {
+        RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
+        return NULL;
+    }
+    if (form == SAVED_WHOLE) descriptor->id = registry_restored_id(descriptor->id);
+    struct filter *filter = filter_wrap(descriptor);
+    registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
+    if (form == SAVED_WHOLE) {
+        problem = load_whole(rdb, filter);
+    } else if (form != SAVED_DESCRIPTOR) {
+        problem = "unknown form";
+    } else if (!slot_fits(rdb, descriptor)) {
+        problem = "its shards lie in another cluster slot than this key";
+    }
+    if (!problem) return filter;
+    RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
+    FilterFree(filter);
+    return NULL;
+}
+
+/* ---- the rest ---- */
+
+static size_t FilterMemUsage(RedisModuleKeyOptCtx *ctx, const void *value, size_t sample_size) {
+    (void)ctx;
+    (void)sample_size;
+    return filter_memory(value);
+}
+
+/* Always cheap enough for the main thread, where the sweeper learns of it at once. */
+static size_t FilterFreeEffort(RedisModuleKeyOptCtx *ctx, const void *value) {
+    (void)ctx;
+    (void)value;
+    return 1;
+}
+
+/* The copy is a filter of its own, with clones of the shards. Its id is derived from the original's, so that a replica
+ * which runs the same COPY uses the same names. */
+static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
+    struct filter *from = (struct filter *)value;
+    size_t nbytes = descriptor_encoded_size(from->descriptor), length, tag_length;
+    uint8_t *bytes = RedisModule_Alloc(nbytes);
+    descriptor_encode(from->descriptor, bytes);
+    const char *tag, *problem,
+        *name = RedisModule_StringPtrLen(RedisModule_GetToKeyNameFromOptCtx(opt), &length);
+    struct descriptor *descriptor = descriptor_decode(bytes, nbytes, &problem);
+    RedisModule_Free(bytes);
+    shard_tag(name, length, &tag, &tag_length);
+    if (!descriptor || tag_length > DESCRIPTOR_MAX_TAG || !set_tag(descriptor, tag, tag_length)) {
+        descriptor_free(descriptor);
+        return NULL;
+    }
+    descriptor->id = registry_mix(from->descriptor->id, from->descriptor->ncopies++);
+    descriptor->ncopies = 0;
+    struct filter *to = filter_wrap(descriptor);
+    registry_born(descriptor);
+
+    RedisModuleCtx *from_ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
+    RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
+    struct shards source = {.ctx = from_ctx, .filter = from, .mode = REDISMODULE_READ};
+    struct shards target = {
+        .ctx = to_ctx, .filter = to, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+            const struct shard_slot *slot = shards_open(&source, i, j);
+            /* A lost shard stays lost in the copy. */
+            if (slot)
+                memcpy(shards_create(&target, i, j)->blocks, slot->blocks,
+                       layout_shard_bytes(&layer->layout));
+            shards_close(&source);
+            shards_close(&target);
+        }
+    }
+    return to;
+}
+
+/* Equal filters have equal digests, whatever their names and ids. */
+static void FilterDigest(RedisModuleDigest *digest, void *value) {
+    struct filter *filter = value;
+    const struct descriptor *descriptor = filter->descriptor;
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromDigest(digest));
+    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
+    RedisModule_DigestAddLongLong(digest, (long long)descriptor->seed);
+    RedisModule_DigestAddStringBuffer(digest, (const char *)&descriptor->error,
+                                      sizeof descriptor->error);
+    RedisModule_DigestAddLongLong(digest, descriptor->expansion);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        RedisModule_DigestAddLongLong(digest, layer->layout.block_log2);
+        RedisModule_DigestAddLongLong(digest, layer->layout.nprobes);
+        RedisModule_DigestAddLongLong(digest, layer->layout.nblocks);
+        RedisModule_DigestAddLongLong(digest, (long long)layer->capacity);
+        RedisModule_DigestAddLongLong(digest, (long long)layer->nitems);
+        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+            const struct shard_slot *slot = shards_open(&shards, i, j);
+            RedisModule_DigestAddLongLong(digest, slot ? SHARD_READY : shards.status);
+            if (slot)
+                RedisModule_DigestAddStringBuffer(digest, (char *)slot->blocks,
+                                                  layout_shard_bytes(&layer->layout));
+            shards_close(&shards);
+        }
+    }
+    RedisModule_DigestEndSequence(digest);
+}
+
+static void FilterAuxSave(RedisModuleIO *rdb, int when) {
+    (void)when;
+    registry_save(rdb);
+}
+
+static int FilterAuxLoad(RedisModuleIO *rdb, int version, int when) {
+    (void)when;
+    return version <= ENCODING_VERSION && registry_load(rdb) ? REDISMODULE_OK : REDISMODULE_ERR;
+}
+
+bool type_register(RedisModuleCtx *ctx) {
+    RedisModuleTypeMethods methods = {
+        .version = REDISMODULE_TYPE_METHOD_VERSION,
+        .rdb_load = FilterRdbLoad,
+        .rdb_save = FilterRdbSave,
+        .aof_rewrite = FilterAofRewrite,
+        .digest = FilterDigest,
+        .free = FilterFree,
+        .aux_load = FilterAuxLoad,
+        .aux_save = FilterAuxSave,
+        .aux_save_triggers = REDISMODULE_AUX_AFTER_RDB,
+        .mem_usage2 = FilterMemUsage,
+        .free_effort2 = FilterFreeEffort,
+        .copy2 = FilterCopy,
+    };
+    for (int i = 0; i < 2; i++) contexts[i] = RedisModule_GetDetachedThreadSafeContext(ctx);
+    FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
+    const RedisModuleEvent persistence = {REDISMODULE_EVENT_PERSISTENCE, 1};
+    return FilterType &&
+           RedisModule_SubscribeToServerEvent(ctx, persistence, OnPersistence) == REDISMODULE_OK;
+}
