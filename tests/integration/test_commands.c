@@ -1,0 +1,601 @@
+/* Every command: its replies in RESP2 and RESP3, its errors, and what it accepts as a key, an item and a number.
+ *
+ * Filters of more than a few items get a fixed SEED: with a random one, a false positive would now and then answer 0 for
+ * a new item. */
+#include "check.h"
+#include "client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N(array) (sizeof(array) / sizeof((array)[0]))
+
+/* What no command takes for a number, whatever the number is for. */
+static const char *const junk[] = {
+    "",    "abc", "nan", "NaN", "-nan", "inf", "-inf",  "infinity", "0x10", "0x1p3",
+    "5x",  "5 ",  " 5",  "5\n", "--5",  "5,0", "1.2.3", "1e",       "1e+",  "5e5e5",
+    "\t5", "5\v", "+-5", "0b1", "٣",    "-5",  "-0.5",  "1e999",    "-1e9", "1 2"};
+static const char *const bad_integers[] = {
+    "0.5", "1.0", "1e3", "1e-3", "18446744073709551616", "99999999999999999999999999"};
+
+/* ---- BF.RESERVE ---- */
+
+TEST(reserve_creates_an_empty_filter) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.001 5000");
+    EXPECT(c, "+bf-shards", "TYPE k");
+    EXPECT(c, ":0", "BF.CARD k");
+    EXPECT(c, ":0", "BF.EXISTS k a");
+    EXPECT(c,
+           "*10 +Capacity :5000 +Size :... +Number of filters :1 +Number of items inserted :0 "
+           "+Expansion rate :2",
+           "BF.INFO k");
+    EXPECT(c, "*0", "BF.SHARDS k");
+    EXPECT(c, ":1", "DBSIZE");
+}
+
+TEST(reserve_takes_options_in_any_order_and_case) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE a 0.01 100 EXPANSION 4");
+    EXPECT(c, "*1 :4", "BF.INFO a EXPANSION");
+    EXPECT(c, "+OK", "bf.reserve b 0.01 100 nonscaling");
+    EXPECT(c, "*1 _", "BF.INFO b EXPANSION");
+    EXPECT(c, "+OK", "BF.RESERVE d 0.01 100 SEED 7 Expansion 1 SHARDSIZE 1048576");
+    EXPECT(c, "*1 :1", "BF.INFO d EXPANSION");
+    EXPECT(c, "+OK",
+           "BF.RESERVE e 0.01 100 shardsize 1048576 NONSCALING seed 18446744073709551615");
+    EXPECT(c, "+OK", "BF.RESERVE f 0.01 100 SEED 0");
+    EXPECT(c, "+OK", "BF.RESERVE g 0.01 100 EXPANSION 0"); /* another word for NONSCALING */
+    EXPECT(c, "*1 _", "BF.INFO g EXPANSION");
+    EXPECT(c, "+OK", "BF.RESERVE h 0.01 100 SHARDSIZE 8kb");
+}
+
+TEST(reserve_takes_the_whole_range_of_error_rates) {
+    Client *c = server_start(NULL)->client;
+    const char *good[] = {"0.01", "1e-2",    "1E-3", "0.5", "0.999999",
+                          "0.25", "0.00001", "1e-9", ".01"};
+    for (size_t i = 0; i < N(good); i++) {
+        EXPECT(c, "+OK", "BF.RESERVE k%d %s 1000", (int)i, good[i]);
+        EXPECT(c, ":1", "BF.ADD k%d item", (int)i);
+        EXPECT(c, ":1", "BF.EXISTS k%d item", (int)i);
+    }
+}
+
+/* Anything above 0.25 is treated as 0.25. */
+TEST(error_rates_above_a_quarter_are_a_quarter) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE quarter 0.25 100000 SEED 1");
+    EXPECT(c, "+OK", "BF.RESERVE high 0.9 100000 SEED 1");
+    EXPECT(c, ":1", "BF.ADD quarter x");
+    EXPECT(c, ":1", "BF.ADD high x");
+    CHECK_STR(command_text(c, "BF.INFO high"), command_text(c, "BF.INFO quarter"));
+}
+
+TEST(reserve_refuses_bad_error_rates) {
+    Client *c = server_start(NULL)->client;
+    const char *bad[] = {"0", "0.0", "-0", "1", "1.0", "1.5", "2", "100", "1e-999", "1e1"};
+    for (size_t i = 0; i < N(bad); i++)
+        if (!EXPECT_ERROR(c, "ERR", "error rate", "BF.RESERVE k %s 100", bad[i]))
+            CHECK_FAIL("error rate %s", bad[i]);
+    for (size_t i = 0; i < N(junk); i++)
+        if (!EXPECT_ERROR(c, "ERR", "error rate", "BF.RESERVE k %s 100", junk[i]))
+            CHECK_FAIL("error rate %s", junk[i]);
+    EXPECT_ERROR(c, "ERR", "error rate", "BF.RESERVE k %b 100", "0.01\0", (size_t)5);
+    EXPECT(c, ":0", "DBSIZE");
+}
+
+TEST(reserve_takes_the_whole_range_of_capacities) {
+    Client *c = server_start(NULL)->client;
+    const char *good[] = {"1", "2", "10", "100", "1073741825", "1000000000000", "1099511627776"};
+    for (size_t i = 0; i < N(good); i++) {
+        char want[64];
+        snprintf(want, sizeof(want), "*1 :%s", good[i]);
+        EXPECT(c, "+OK", "BF.RESERVE k%d 0.01 %s", (int)i, good[i]);
+        EXPECT(c, want, "BF.INFO k%d CAPACITY", (int)i);
+        EXPECT(c, ":1", "BF.ADD k%d item", (int)i);
+        EXPECT(c, ":1", "BF.EXISTS k%d item", (int)i);
+    }
+}
+
+TEST(reserve_refuses_bad_capacities) {
+    Client *c = server_start(NULL)->client;
+    const char *bad[] = {"0", "-1", "1099511627777", "9223372036854775807", "9223372036854775808"};
+    for (size_t i = 0; i < N(bad); i++)
+        if (!EXPECT_ERROR(c, "ERR", "capacity", "BF.RESERVE k 0.01 %s", bad[i]))
+            CHECK_FAIL("capacity %s", bad[i]);
+    for (size_t i = 0; i < N(junk); i++)
+        if (!EXPECT_ERROR(c, "ERR", "capacity", "BF.RESERVE k 0.01 %s", junk[i]))
+            CHECK_FAIL("capacity %s", junk[i]);
+    for (size_t i = 0; i < N(bad_integers); i++)
+        if (!EXPECT_ERROR(c, "ERR", "capacity", "BF.RESERVE k 0.01 %s", bad_integers[i]))
+            CHECK_FAIL("capacity %s", bad_integers[i]);
+    EXPECT_ERROR(c, "ERR", "capacity", "BF.RESERVE k 0.01 %b", "100\0", (size_t)4);
+    EXPECT(c, ":0", "DBSIZE");
+}
+
+static void check_option_refuses_junk(Client *c, const char *option, const char *word) {
+    for (size_t i = 0; i < N(junk); i++)
+        if (!EXPECT_ERROR(c, "ERR", word, "BF.RESERVE k 0.01 100 %s %s", option, junk[i]))
+            CHECK_FAIL("%s %s", option, junk[i]);
+    for (size_t i = 0; i < N(bad_integers); i++)
+        if (!EXPECT_ERROR(c, "ERR", word, "BF.RESERVE k 0.01 100 %s %s", option, bad_integers[i]))
+            CHECK_FAIL("%s %s", option, bad_integers[i]);
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 %s", option); /* no value */
+    EXPECT(c, ":0", "DBSIZE");
+}
+
+TEST(reserve_refuses_bad_options) {
+    Client *c = server_start(NULL)->client;
+    check_option_refuses_junk(c, "EXPANSION", "expansion");
+    check_option_refuses_junk(c, "SEED", "seed");
+    check_option_refuses_junk(c, "SHARDSIZE", "shard");
+    EXPECT_ERROR(c, "ERR", "expansion", "BF.RESERVE k 0.01 100 EXPANSION 9223372036854775807");
+    EXPECT_ERROR(c, "ERR", "shard", "BF.RESERVE k 0.01 100 SHARDSIZE 0");
+    EXPECT_ERROR(c, "ERR", "shard", "BF.RESERVE k 0.01 100 SHARDSIZE 1");
+    EXPECT_ERROR(c, "ERR", "shard", "BF.RESERVE k 0.01 100 SHARDSIZE 1099511627776");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 WHATEVER");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 EXPANSIO 2");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 EXPANSION2 2");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 %b 2", "EXPANSION\0", (size_t)10);
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 %s", "");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 NONSCALING 2");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 NOCREATE");
+    EXPECT(c, ":0", "DBSIZE");
+}
+
+TEST(reserve_refuses_options_twice_or_contradicting) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 EXPANSION 2 EXPANSION 2");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 NONSCALING NONSCALING");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 SEED 1 seed 1");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 SHARDSIZE 1048576 SHARDSIZE 1048576");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 EXPANSION 2 NONSCALING");
+    EXPECT(c, "-ERR...", "BF.RESERVE k 0.01 100 NONSCALING EXPANSION 2");
+    EXPECT(c, ":0", "DBSIZE");
+}
+
+TEST(reserve_refuses_an_existing_filter) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.01 100");
+    EXPECT(c, ":1", "BF.ADD k a");
+    EXPECT(c, "-ERR item exists", "BF.RESERVE k 0.01 100");
+    EXPECT(c, "-ERR item exists", "BF.RESERVE k 0.02 5 NONSCALING");
+    EXPECT(c, ":1", "BF.EXISTS k a");
+    EXPECT(c, "*1 :100", "BF.INFO k CAPACITY");
+    EXPECT(c, ":1", "DEL k");
+    EXPECT(c, "+OK", "BF.RESERVE k 0.01 100");
+    EXPECT(c, ":0", "BF.EXISTS k a");
+}
+
+/* Reserving is free of charge: nothing is allocated ahead. */
+TEST(reserve_allocates_no_shards) {
+    Server *s = server_start(NULL);
+    Client *c = s->client;
+    long long before = server_info(s, "used_memory");
+    for (int i = 0; i < 20; i++) EXPECT(c, "+OK", "BF.RESERVE k%d 0.0001 1000000000", i);
+    EXPECT(c, ":20", "DBSIZE");
+    CHECK_RANGE((double)(server_info(s, "used_memory") - before), 0, 2e6);
+}
+
+/* ---- BF.ADD, BF.MADD, BF.EXISTS, BF.MEXISTS, BF.CARD ---- */
+
+TEST(add_answers_whether_the_item_is_new) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, ":0", "BF.CARD k");
+    EXPECT(c, ":1", "BF.ADD k a");
+    EXPECT(c, ":0", "BF.ADD k a");
+    EXPECT(c, ":1", "BF.ADD k b");
+    EXPECT(c, ":1", "BF.EXISTS k a");
+    EXPECT(c, ":0", "BF.EXISTS k c");
+    EXPECT(c, ":2", "BF.CARD k");
+    EXPECT(c, ":1", "bf.add K a");
+}
+
+TEST(automatic_creation_uses_the_defaults) {
+    Client *c = server_start(NULL)->client;
+    const char *info =
+        "*10 +Capacity :100 +Size :... +Number of filters :1 +Number of items inserted "
+        ":1 +Expansion rate :2";
+    EXPECT(c, ":1", "BF.ADD a x");
+    EXPECT(c, info, "BF.INFO a");
+    EXPECT(c, "*1 :1", "BF.MADD b x");
+    EXPECT(c, info, "BF.INFO b");
+    EXPECT(c, "*1 :1", "BF.INSERT c ITEMS x");
+    EXPECT(c, info, "BF.INFO c");
+    /* The error rate of 0.01, seen by its price. */
+    EXPECT(c, "+OK", "BF.RESERVE d 0.01 100");
+    EXPECT(c, ":1", "BF.ADD d x");
+    CHECK_STR(command_text(c, "BF.INFO d SIZE"), command_text(c, "BF.INFO a SIZE"));
+}
+
+TEST(madd_answers_each_item_in_order) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "*3 :1 :1 :1", "BF.MADD k a b c");
+    EXPECT(c, "*5 :0 :1 :0 :1 :0", "BF.MADD k a d b e c");
+    EXPECT(c, "*4 :1 :0 :1 :0", "BF.MADD k f f g f"); /* the same item twice in one batch */
+    EXPECT(c, "*1 :0", "BF.MADD k a");
+    EXPECT(c, ":7", "BF.CARD k");
+    EXPECT(c, "*4 :1 :0 :1 :0", "BF.MEXISTS k a nope g neither");
+    EXPECT(c, "*1 :1", "BF.MEXISTS k a");
+}
+
+TEST(missing_keys_hold_nothing) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, ":0", "BF.EXISTS k a");
+    EXPECT(c, "*3 :0 :0 :0", "BF.MEXISTS k a b a");
+    EXPECT(c, ":0", "BF.CARD k");
+    EXPECT(c, "-ERR not found", "BF.INFO k");
+    EXPECT(c, "-ERR not found", "BF.INFO k SIZE");
+    EXPECT(c, "-ERR not found", "BF.SHARDS k");
+    EXPECT(c, ":0", "DBSIZE"); /* reading creates nothing */
+}
+
+TEST(items_and_keys_are_binary_safe) {
+    Client *c = server_start(NULL)->client;
+    char all[256];
+    for (int i = 0; i < 256; i++) all[i] = (char)i;
+    EXPECT(c, ":1", "BF.ADD %b %b", all, sizeof(all), all, sizeof(all));
+    EXPECT(c, ":1", "BF.EXISTS %b %b", all, sizeof(all), all, sizeof(all));
+    EXPECT(c, ":0", "BF.EXISTS %b %b", all, sizeof(all), all, sizeof(all) - 1);
+    EXPECT(c, ":0", "BF.EXISTS %b %b", all, sizeof(all) - 1, all, sizeof(all));
+    EXPECT(c, "*4 :1 :1 :1 :1", "BF.MADD k %b %b %b %b", "a\0b", (size_t)3, "a\0c", (size_t)3, "a",
+           (size_t)1, "a\0", (size_t)2);
+    EXPECT(c, "*3 :1 :0 :0", "BF.MEXISTS k %b %b %b", "a\0b", (size_t)3, "a\0d", (size_t)3, "\0",
+           (size_t)1);
+    EXPECT(c, "*2 :1 :0", "BF.INSERT k ITEMS %b %b", "\r\n", (size_t)2, "\r\n", (size_t)2);
+}
+
+TEST(the_empty_item_is_an_item) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.001 100");
+    EXPECT(c, ":0", "BF.EXISTS k %s", "");
+    EXPECT(c, "*3 :1 :1 :0", "BF.MADD k a %s %s", "", "");
+    EXPECT(c, ":0", "BF.ADD k %s", "");
+    EXPECT(c, ":1", "BF.EXISTS k %s", "");
+    EXPECT(c, "*2 :1 :0", "BF.MEXISTS k %s b", "");
+    EXPECT(c, "*1 :0", "BF.INSERT k ITEMS %s", "");
+    EXPECT(c, ":2", "BF.CARD k");
+}
+
+TEST(the_empty_key_and_keys_with_braces_are_keys) {
+    Client *c = server_start(NULL)->client;
+    const char *keys[] = {"",        "{",     "}",      "{}",  "{}x",     "a{b}c",
+                          "a{b}{c}", "{{a}}", "a}b{c}", "a b", "bf:{a}:0"};
+    for (size_t i = 0; i < N(keys); i++) {
+        EXPECT(c, ":1", "BF.ADD %s only%d", keys[i], (int)i);
+        EXPECT(c, "*1 ...", "BF.SHARDS %s", keys[i]);
+    }
+    for (size_t i = 0; i < N(keys); i++) {
+        EXPECT(c, ":1", "BF.CARD %s", keys[i]);
+        EXPECT(c, ":1", "BF.EXISTS %s only%d", keys[i], (int)i);
+        EXPECT(c, ":0", "BF.EXISTS %s only%d", keys[i], (int)i + 1);
+    }
+}
+
+TEST(long_items_and_long_keys) {
+    Client *c = server_start(NULL)->client;
+    size_t len = 3 << 20;
+    char *item = keep(malloc(len));
+    memset(item, 'x', len);
+    EXPECT(c, ":1", "BF.ADD k %b", item, len);
+    EXPECT(c, ":0", "BF.ADD k %b", item, len);
+    EXPECT(c, ":0", "BF.EXISTS k %b", item, len - 1);
+    item[len / 2] = 'y';
+    EXPECT(c, ":0", "BF.EXISTS k %b", item, len);
+    EXPECT(c, ":1", "BF.ADD %b a", item, (size_t)50000);
+    EXPECT(c, ":1", "BF.EXISTS %b a", item, (size_t)50000);
+    EXPECT(c, ":0", "BF.EXISTS %b b", item, (size_t)50000);
+}
+
+TEST(large_batches) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.000001 100000 SEED 1");
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "item", 0, 100000), 100000);
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "item", 0, 100000), 0);
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "k", "item", 0, 100000), 100000);
+    CHECK_RANGE((double)command_batches(c, "BF.MEXISTS", "k", "other", 0, 100000), 0, 5);
+    EXPECT(c, ":100000", "BF.CARD k");
+}
+
+/* ---- BF.INSERT ---- */
+
+TEST(insert_creates_with_its_options) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "*2 :1 :1", "BF.INSERT a CAPACITY 5000 ERROR 0.0001 EXPANSION 3 ITEMS x y");
+    EXPECT(c,
+           "*10 +Capacity :5000 +Size :... +Number of filters :1 +Number of items inserted :2 "
+           "+Expansion rate :3",
+           "BF.INFO a");
+    EXPECT(c, "*1 :1", "bf.insert b nonscaling error 0.1 capacity 7 items x");
+    EXPECT(c,
+           "*10 +Capacity :7 +Size :... +Number of filters :1 +Number of items inserted :1 "
+           "+Expansion rate _",
+           "BF.INFO b");
+    /* The error rate, seen by its price. */
+    EXPECT(c, "+OK", "BF.RESERVE a2 0.0001 5000 EXPANSION 3");
+    EXPECT(c, ":1", "BF.ADD a2 x");
+    CHECK_STR(command_text(c, "BF.INFO a2 SIZE"), command_text(c, "BF.INFO a SIZE"));
+}
+
+TEST(insert_into_an_existing_filter_leaves_its_shape) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.01 1000 EXPANSION 4");
+    EXPECT(c, "*3 :1 :1 :0", "BF.INSERT k CAPACITY 5 ERROR 0.1 EXPANSION 2 ITEMS a b a");
+    EXPECT(c, "*2 :0 :1", "BF.INSERT k NOCREATE ITEMS a c");
+    EXPECT(c,
+           "*10 +Capacity :1000 +Size :... +Number of filters :1 +Number of items inserted :3 "
+           "+Expansion rate :4",
+           "BF.INFO k");
+}
+
+TEST(insert_nocreate) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "-ERR not found", "BF.INSERT k NOCREATE ITEMS a");
+    EXPECT(c, ":0", "DBSIZE");
+    EXPECT(c, ":1", "BF.ADD k a");
+    EXPECT(c, "*2 :0 :1", "BF.INSERT k NOCREATE ITEMS a b");
+}
+
+TEST(insert_takes_everything_after_items_for_items) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "*6 :1 :1 :1 :1 :1 :1", "BF.INSERT k ITEMS ITEMS NOCREATE CAPACITY 5 ERROR nan");
+    EXPECT(c, ":6", "BF.CARD k");
+    EXPECT(c, "*1 :100", "BF.INFO k CAPACITY");
+}
+
+TEST(insert_refuses_bad_options) {
+    Client *c = server_start(NULL)->client;
+    for (size_t i = 0; i < N(junk); i++) {
+        bool ok = EXPECT_ERROR(c, "ERR", "capacity", "BF.INSERT k CAPACITY %s ITEMS a", junk[i]);
+        ok = EXPECT_ERROR(c, "ERR", "error rate", "BF.INSERT k ERROR %s ITEMS a", junk[i]) && ok;
+        ok = EXPECT_ERROR(c, "ERR", "expansion", "BF.INSERT k EXPANSION %s ITEMS a", junk[i]) && ok;
+        if (!ok) CHECK_FAIL("%s", junk[i]);
+    }
+    EXPECT_ERROR(c, "ERR", "capacity", "BF.INSERT k CAPACITY 0 ITEMS a");
+    EXPECT_ERROR(c, "ERR", "capacity", "BF.INSERT k CAPACITY 1099511627777 ITEMS a");
+    EXPECT_ERROR(c, "ERR", "error rate", "BF.INSERT k ERROR 0 ITEMS a");
+    EXPECT_ERROR(c, "ERR", "error rate", "BF.INSERT k ERROR 1 ITEMS a");
+    EXPECT_ERROR(c, "ERR", "expansion", "BF.INSERT k EXPANSION 4294967297 ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k WHATEVER ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k ITEM a b");
+    EXPECT(c, "-ERR...", "BF.INSERT k ITEMSX a b");
+    EXPECT(c, "-ERR...", "BF.INSERT k i a b"); /* an abbreviation is not an option */
+    EXPECT(c, "-ERR...", "BF.INSERT k a b c");
+    EXPECT(c, "-ERR...", "BF.INSERT k CAPACITY 5 CAPACITY 5 ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k ERROR 0.1 ERROR 0.1 ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k EXPANSION 2 EXPANSION 2 ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k NONSCALING NONSCALING ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k NOCREATE NOCREATE ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k EXPANSION 2 NONSCALING ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k NOCREATE CAPACITY 5 ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k ERROR 0.1 NOCREATE ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k CAPACITY 5 NONSCALING");
+    EXPECT(c, "-ERR...", "BF.INSERT k NONSCALING ITEMS");
+    EXPECT(c, "-ERR...", "BF.INSERT k CAPACITY ITEMS a");
+    EXPECT(c, "-ERR...", "BF.INSERT k ITEMS");
+    EXPECT(c, ":0", "DBSIZE");
+}
+
+/* ---- a full filter that does not grow ---- */
+
+TEST(full_nonscaling_filter) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.000001 3 NONSCALING SEED 1");
+    EXPECT(c, "*3 :1 :1 :1", "BF.MADD k a b c");
+    EXPECT(c, "-ERR non scaling filter is full", "BF.ADD k d");
+    EXPECT(c, ":0", "BF.ADD k a");
+    EXPECT(c, "*5 :0 -ERR non scaling filter is full :0 -ERR non scaling filter is full :0",
+           "BF.MADD k a d b e c");
+    EXPECT(c, "*3 :0 -ERR non scaling filter is full :0", "BF.INSERT k ITEMS a d b");
+    EXPECT(c, "*1 -ERR non scaling filter is full", "BF.MADD k d");
+    EXPECT(c, ":3", "BF.CARD k");
+    EXPECT(c, "*4 :1 :1 :1 :0", "BF.MEXISTS k a b c d");
+    EXPECT(c, "*1 :1", "BF.INFO k FILTERS");
+}
+
+TEST(nonscaling_filter_fills_within_a_batch) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "*6 :1 :1 :0 :1 -ERR non scaling filter is full :0",
+           "BF.INSERT k CAPACITY 3 ERROR 0.000001 NONSCALING ITEMS a b a c d a");
+    EXPECT(c, ":3", "BF.CARD k");
+    Client *c3 = client_new_resp3(c->server);
+    EXPECT(c3, "*3 #f -ERR non scaling filter is full #f", "BF.MADD k a d b");
+    EXPECT(c3, "-ERR non scaling filter is full", "BF.ADD k d");
+    EXPECT(c3, "#f", "BF.ADD k a");
+}
+
+/* ---- growth ---- */
+
+TEST(a_full_filter_grows) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.0001 100 SEED 1");
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "i", 0, 100), 100);
+    EXPECT(c, "*1 :1", "BF.INFO k FILTERS");
+    EXPECT(c, ":1", "BF.ADD k one-more");
+    EXPECT(c,
+           "*10 +Capacity :300 +Size :... +Number of filters :2 +Number of items inserted :101 "
+           "+Expansion rate :2",
+           "BF.INFO k");
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "k", "i", 0, 100), 100);
+    EXPECT(c, ":0", "BF.ADD k one-more");
+    EXPECT(c, "*1 :2", "BF.INFO k FILTERS");
+}
+
+TEST(a_batch_may_cross_several_layers) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.0001 1 SEED 1 EXPANSION 1");
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "i", 0, 20), 20);
+    EXPECT(c, "*1 :20", "BF.INFO k FILTERS");
+    EXPECT(c, "*1 :20", "BF.INFO k CAPACITY");
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "k", "i", 0, 20), 20);
+    EXPECT(c, "+OK", "BF.RESERVE l 0.0001 10 SEED 1 EXPANSION 10");
+    CHECK_INT(command_batches(c, "BF.MADD", "l", "i", 0, 1000), 1000);
+    EXPECT(c, "*1 :3", "BF.INFO l FILTERS");
+    EXPECT(c, "*1 :1110", "BF.INFO l CAPACITY");
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "l", "i", 0, 1000), 1000);
+}
+
+/* ---- BF.INFO ---- */
+
+TEST(info_fields) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "*2 :1 :1", "BF.INSERT k CAPACITY 42 EXPANSION 3 ITEMS a b");
+    EXPECT(c, "*1 :42", "BF.INFO k CAPACITY");
+    EXPECT(c, "*1 :42", "BF.INFO k capacity");
+    EXPECT(c, "*1 :1", "BF.INFO k FILTERS");
+    EXPECT(c, "*1 :2", "BF.INFO k ITEMS");
+    EXPECT(c, "*1 :3", "BF.INFO k EXPANSION");
+    EXPECT(c, "*1 :...", "BF.INFO k SIZE");
+    EXPECT(c, "-ERR...", "BF.INFO k WHATEVER");
+    EXPECT(c, "-ERR...", "BF.INFO k %s", "");
+    EXPECT(c, "-ERR...", "BF.INFO k %b", "SIZE\0", (size_t)5);
+    EXPECT(c, "-ERR...", "BF.INFO k SIZES");
+}
+
+TEST(info_in_resp3_is_a_map) {
+    Server *s = server_start(NULL);
+    Client *c = client_new_resp3(s);
+    EXPECT(c, "*2 #t #t", "BF.INSERT k CAPACITY 42 EXPANSION 3 ITEMS a b");
+    EXPECT(c,
+           "%5 +Capacity :42 +Size :... +Number of filters :1 +Number of items inserted :2 "
+           "+Expansion rate :3",
+           "BF.INFO k");
+    EXPECT(c, "%1 +Capacity :42", "BF.INFO k CAPACITY");
+    EXPECT(c, "%1 +Size :...", "BF.INFO k SIZE");
+    EXPECT(c, "%1 +Number of filters :1", "BF.INFO k FILTERS");
+    EXPECT(c, "%1 +Number of items inserted :2", "BF.INFO k ITEMS");
+    EXPECT(c, "%1 +Expansion rate :3", "BF.INFO k EXPANSION");
+    EXPECT(c, "+OK", "BF.RESERVE fixed 0.01 10 NONSCALING");
+    EXPECT(c, "%5 +Capacity :10 ... +Expansion rate _", "BF.INFO fixed");
+    EXPECT(c, "%1 +Expansion rate _", "BF.INFO fixed EXPANSION");
+    EXPECT(c, "-ERR not found", "BF.INFO nothing");
+}
+
+/* ---- RESP3 ---- */
+
+TEST(resp3_answers_booleans) {
+    Client *c = client_new_resp3(server_start(NULL));
+    EXPECT(c, "#t", "BF.ADD k a");
+    EXPECT(c, "#f", "BF.ADD k a");
+    EXPECT(c, "#t", "BF.EXISTS k a");
+    EXPECT(c, "#f", "BF.EXISTS k b");
+    EXPECT(c, "#f", "BF.EXISTS missing b");
+    EXPECT(c, "*3 #f #t #t", "BF.MADD k a b c");
+    EXPECT(c, "*3 #t #f #t", "BF.MEXISTS k a x c");
+    EXPECT(c, "*2 #f #f", "BF.MEXISTS missing a b");
+    EXPECT(c, "*2 #f #t", "BF.INSERT k ITEMS a d");
+    EXPECT(c, ":4", "BF.CARD k");
+    EXPECT(c, ":0", "BF.CARD missing");
+    EXPECT(c, "+OK", "BF.RESERVE r 0.01 100");
+    EXPECT(c, "-ERR item exists", "BF.RESERVE r 0.01 100");
+}
+
+/* ---- wrong types, wrong arity ---- */
+
+TEST(wrong_types_are_wrongtype) {
+    Server *s = server_start(NULL);
+    Client *clients[] = {s->client, client_new_resp3(s)};
+    EXPECT(s->client, "+OK", "SET string x");
+    EXPECT(s->client, ":1", "RPUSH list x");
+    EXPECT(s->client, ":1", "HSET hash f x");
+    const char *keys[] = {"string", "list", "hash"};
+    const char *commands[] = {
+        "BF.RESERVE %s 0.01 100",
+        "BF.ADD %s a",
+        "BF.MADD %s a b",
+        "BF.EXISTS %s a",
+        "BF.MEXISTS %s a b",
+        "BF.INSERT %s ITEMS a",
+        "BF.INSERT %s NOCREATE ITEMS a",
+        "BF.CARD %s",
+        "BF.INFO %s",
+        "BF.INFO %s SIZE",
+        "BF.SHARDS %s",
+    };
+    for (size_t k = 0; k < N(keys); k++)
+        for (size_t i = 0; i < N(commands); i++)
+            for (size_t j = 0; j < N(clients); j++)
+                EXPECT(clients[j],
+                       "-WRONGTYPE Operation against a key holding the wrong kind of value",
+                       commands[i], keys[k]);
+    EXPECT(s->client, "\"x\"", "GET string");
+    /* And the other way round. */
+    EXPECT(s->client, ":1", "BF.ADD k a");
+    EXPECT(s->client, "-WRONGTYPE...", "GET k");
+    EXPECT(s->client, "-WRONGTYPE...", "LPUSH k a");
+    EXPECT(s->client, "-WRONGTYPE...", "SETBIT k 1 1");
+}
+
+TEST(wrong_arity) {
+    Client *c = server_start(NULL)->client;
+    const char *commands[] = {
+        "BF.RESERVE",      "BF.RESERVE k", "BF.RESERVE k 0.01", "BF.ADD",           "BF.ADD k",
+        "BF.ADD k a b",    "BF.MADD",      "BF.MADD k",         "BF.EXISTS",        "BF.EXISTS k",
+        "BF.EXISTS k a b", "BF.MEXISTS",   "BF.MEXISTS k",      "BF.INSERT",        "BF.INSERT k",
+        "BF.CARD",         "BF.CARD k x",  "BF.INFO",           "BF.INFO k SIZE x", "BF.PLAN",
+        "BF.PLAN 0.01",    "BF.SHARDS",    "BF.SHARDS k x",
+    };
+    for (size_t i = 0; i < N(commands); i++)
+        EXPECT(c, "-ERR wrong number of arguments for 'bf....' command", commands[i]);
+    EXPECT(c, ":0", "DBSIZE");
+}
+
+/* ---- what the server knows of the module ---- */
+
+TEST(module_and_commands_are_declared) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "*1 *...\"name\" \"bf\"...", "MODULE LIST");
+    const char *commands[] = {"BF.RESERVE k 0.1 1", "BF.ADD k a",     "BF.MADD k a b",
+                              "BF.EXISTS k a",      "BF.MEXISTS k a", "BF.INSERT k ITEMS a",
+                              "BF.CARD k",          "BF.INFO k",      "BF.SHARDS k"};
+    for (size_t i = 0; i < N(commands); i++) {
+        char line[64];
+        snprintf(line, sizeof(line), "COMMAND GETKEYS %s", commands[i]);
+        EXPECT(c, "*1 \"k\"", line);
+    }
+    EXPECT(c, "...+write...+denyoom...", "COMMAND INFO BF.ADD");
+    EXPECT(c, "...+write...+denyoom...", "COMMAND INFO BF.INSERT");
+    EXPECT(c, "...+readonly...", "COMMAND INFO BF.EXISTS");
+    EXPECT(c, "...+readonly...", "COMMAND INFO BF.INFO");
+}
+
+TEST(no_memory_is_oom) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, ":1", "BF.ADD k a");
+    EXPECT(c, "+OK", "CONFIG SET maxmemory 1");
+    EXPECT(c, "-OOM...", "BF.ADD k b");
+    EXPECT(c, "-OOM...", "BF.MADD k b");
+    EXPECT(c, "-OOM...", "BF.INSERT k ITEMS b");
+    EXPECT(c, "-OOM...", "BF.RESERVE l 0.01 100");
+    EXPECT(c, ":1", "BF.EXISTS k a");
+    EXPECT(c, "*1 :1", "BF.INFO k ITEMS");
+}
+
+TEST(databases_are_apart) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, ":1", "BF.ADD k a");
+    EXPECT(c, "+OK", "SELECT 3");
+    EXPECT(c, ":0", "BF.EXISTS k a");
+    EXPECT(c, ":1", "BF.ADD k b");
+    EXPECT(c, "+OK", "SELECT 0");
+    EXPECT(c, ":0", "BF.EXISTS k b");
+    EXPECT(c, ":1", "BF.CARD k");
+}
+
+/* A duplicate changes nothing, so it must not abort transactions of those who watch the filter. */
+TEST(watch_sees_new_items_only) {
+    Server *s = server_start(NULL);
+    Client *watcher = client_new(s);
+    EXPECT(s->client, ":1", "BF.ADD k a");
+    EXPECT(watcher, "+OK", "WATCH k");
+    EXPECT(s->client, ":0", "BF.ADD k a");
+    EXPECT(watcher, "+OK", "MULTI");
+    EXPECT(watcher, "+QUEUED", "PING");
+    EXPECT(watcher, "*1 +PONG", "EXEC");
+    EXPECT(watcher, "+OK", "WATCH k");
+    EXPECT(s->client, ":1", "BF.ADD k b");
+    EXPECT(watcher, "+OK", "MULTI");
+    EXPECT(watcher, "+QUEUED", "PING");
+    EXPECT(watcher, "_", "EXEC");
+}
