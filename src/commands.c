@@ -359,7 +359,13 @@ static int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
     if (argc == 3) {
-        RedisModule_ReplyWithArray(ctx, 1);
+        /* In RESP2 an array of the value alone, as clients expect. */
+        const bool map = RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_RESP3;
+        if (map)
+            RedisModule_ReplyWithMap(ctx, 1);
+        else
+            RedisModule_ReplyWithArray(ctx, 1);
+        if (map) RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
         reply_info(ctx, filter, (enum info_field)field);
     } else {
         RedisModule_ReplyWithMap(ctx, INFO_NFIELDS);
