@@ -43,11 +43,12 @@ static bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode,
                         RedisModuleKey **key, struct filter **filter) {
     *key = RedisModule_OpenKey(ctx, name, mode);
     *filter = NULL;
-    if (!*key || RedisModule_KeyType(*key) == REDISMODULE_KEYTYPE_EMPTY) return true;
+    if (!*key) return true;
     if (RedisModule_ModuleTypeGetType(*key) == FilterType) {
         *filter = RedisModule_ModuleTypeGetValue(*key);
         return true;
     }
+    if (RedisModule_KeyType(*key) == REDISMODULE_KEYTYPE_EMPTY) return true;
     RedisModule_CloseKey(*key);
     RedisModule_ReplyWithError(ctx, REDISMODULE_ERRORMSG_WRONGTYPE);
     return false;
@@ -195,21 +196,27 @@ static void reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, siz
     }
 }
 
-/* Adds items to the filter, created if need be and if `options` is not NULL. */
+/* Adds items to the filter. If there is none, it is created: by `options`, else as configured. Without options, and
+ * so by BF.ADD and BF.MADD, the command is one that a replica can repeat as it is. */
 static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
                const struct options *options, bool array) {
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_filter(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
         return REDISMODULE_OK;
-    if (!filter && !options) RedisModule_ReplyWithError(ctx, ERROR_NOT_FOUND);
-    if (!filter && options) filter = create(ctx, name, key, options);
+    const bool existed = filter != NULL;
+    if (!filter && options && options->given & OPTION_NOCREATE) {
+        RedisModule_ReplyWithError(ctx, ERROR_NOT_FOUND);
+    } else if (!filter) {
+        const struct options configured = default_options();
+        filter = create(ctx, name, key, options ? options : &configured);
+    }
     if (filter) {
         struct lookup few[FEW], *lookups = lookups_for(items, n, few);
         struct shards shards = {
             .ctx = ctx, .filter = filter, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
         size_t nadded;
-        if (filter_add(&shards, name, lookups, n, &nadded))
+        if (filter_add(&shards, name, lookups, n, existed && !options, &nadded))
             reply_answers(ctx, lookups, n, ANSWER_NEW, array,
                           filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL);
         else
@@ -228,15 +235,13 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
 /* BF.ADD key item */
 static int BFAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3) return RedisModule_WrongArity(ctx);
-    const struct options options = default_options();
-    return add(ctx, argv[1], argv + 2, 1, &options, false);
+    return add(ctx, argv[1], argv + 2, 1, NULL, false);
 }
 
 /* BF.MADD key item [item ...] */
 static int BFMAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 3) return RedisModule_WrongArity(ctx);
-    const struct options options = default_options();
-    return add(ctx, argv[1], argv + 2, (size_t)argc - 2, &options, true);
+    return add(ctx, argv[1], argv + 2, (size_t)argc - 2, NULL, true);
 }
 
 /* BF.INSERT key [CAPACITY n] [ERROR rate] [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] [NOCREATE]

@@ -105,14 +105,13 @@ static uint8_t *blocks_of(struct shards *shards, RedisModuleKey *key, uint32_t l
                           uint32_t shard) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING) return NULL;
-    uint8_t expected[SHARD_HEADER_BYTES];
     size_t length;
     uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, &length, shards->mode);
     if (!string ||
         length != SHARD_HEADER_BYTES + layout_shard_bytes(&descriptor->layers[layer].layout))
         return NULL;
-    descriptor_shard_header(descriptor, layer, shard, expected);
-    return memcmp(string, expected, SHARD_HEADER_BYTES) == 0 ? string + SHARD_HEADER_BYTES : NULL;
+    return descriptor_owns_shard(descriptor, layer, shard, string) ? string + SHARD_HEADER_BYTES
+                                                                   : NULL;
 }
 
 static struct shard_slot *keep_open(struct shards *shards, struct shard_slot *slot,
@@ -132,13 +131,12 @@ static struct shard_slot *fail(struct shards *shards, enum shard_status status, 
     return NULL;
 }
 
-struct shard_slot *shards_open(struct shards *shards, uint32_t layer, uint32_t shard) {
+struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32_t shard) {
     if (!layer_shard_created(&shards->filter->descriptor->layers[layer], shard)) {
         shards->status = SHARD_NONE;
         return NULL;
     }
     struct shard_slot *slot = slot_of(shards->filter, layer, shard);
-    if (slot->key) return slot;
     RedisModuleKey *key = RedisModule_OpenKey(shards->ctx, slot->name, shards->mode);
     const bool there = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
     uint8_t *blocks = there ? blocks_of(shards, key, layer, shard) : NULL;

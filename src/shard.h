@@ -41,7 +41,15 @@ struct shards {
 };
 
 /* The open shard, from this command's earlier work or opened now; NULL with shards->status saying why not. */
-struct shard_slot *shards_open(struct shards *shards, uint32_t layer, uint32_t shard);
+struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32_t shard);
+
+static inline struct shard_slot *shards_open(struct shards *shards, uint32_t layer,
+                                             uint32_t shard) {
+    const struct filter *filter = shards->filter;
+    if (layer < filter->nslots && filter->slots[layer] && filter->slots[layer][shard].key)
+        return &filter->slots[layer][shard]; /* the case of all but the first item of a batch */
+    return shards_open_new(shards, layer, shard);
+}
 
 /* Makes an empty shard, marks it as created and returns it open. Whatever is stored under its name is replaced. */
 struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t shard);
