@@ -257,8 +257,7 @@ static int BFInsert_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
     const size_t first = 2 + options.nwords;
     if (!(options.given & OPTION_ITEMS) || first == (size_t)argc)
         return RedisModule_ReplyWithError(ctx, ERROR_NO_ITEMS);
-    return add(ctx, argv[1], argv + first, (size_t)argc - first,
-               options.given & OPTION_NOCREATE ? NULL : &options, true);
+    return add(ctx, argv[1], argv + first, (size_t)argc - first, &options, true);
 }
 
 static int check(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,

@@ -149,8 +149,9 @@ static void add_one(struct shards *shards, struct replication *replication, uint
         if (layer_contains(&descriptor->layers[index], lookup)) lookup->answer = ANSWER_KNOWN;
     }
     if (lookup->answer == ANSWER_KNOWN) return;
-    /* With a single layer the search has left the block of that layer here. */
-    if (descriptor->nlayers > 1) layer_locate(shards, descriptor->nlayers - 1, lookup);
+    /* With a single layer the search has left the block of that layer here, unless its shard is younger than that. */
+    if (descriptor->nlayers > 1 || !lookup->block)
+        layer_locate(shards, descriptor->nlayers - 1, lookup);
     const struct layer *newest = descriptor_newest(descriptor);
     if (newest->nitems >= newest->capacity) {
         if (layer_contains(newest, lookup)) {
