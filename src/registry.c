@@ -260,6 +260,13 @@ void registry_start(RedisModuleCtx *ctx) {
 
 /* ---- RDB ---- */
 
+bool registry_has_something_to_save(void) {
+    acquire();
+    const bool something = nrestores > 0 || npending > 0;
+    release();
+    return something;
+}
+
 void registry_save(RedisModuleIO *rdb) {
     acquire();
     RedisModule_SaveUnsigned(rdb, nrestores);
