@@ -30,11 +30,11 @@ struct filter *filter_new(const struct filter_options *options, const char *tag,
     return filter_wrap(descriptor);
 }
 
-/* ---- one layer: the only functions that know how a kind of layer keeps its items ---- */
+/* ---- a blocked layer; the other kinds are behind layer.h ---- */
 
 /* Finds the block of an item in a layer, opening its shard; block is NULL where the shard was never created. False if
  * the shard is lost. */
-static inline bool layer_locate(struct shards *shards, uint32_t index, struct lookup *lookup) {
+static inline bool blocked_locate(struct shards *shards, uint32_t index, struct lookup *lookup) {
     const struct layer *layer = &shards->filter->descriptor->layers[index];
     const struct item_place place = layout_place(&layer->layout, lookup->hash.place);
     const struct shard_slot *slot = shards_open(shards, index, place.shard);
@@ -47,40 +47,87 @@ static inline bool layer_locate(struct shards *shards, uint32_t index, struct lo
     return true;
 }
 
-static inline bool layer_contains(const struct layer *layer, const struct lookup *lookup) {
+static inline bool blocked_contains(const struct layer *layer, const struct lookup *lookup) {
     return lookup->block && layout_test(&layer->layout, lookup->block, lookup->hash.bits);
 }
 
 /* Adds an item to a layer whose shards are all sound, making the item's shard if need be. False if the layer contained
  * it already. */
-static bool layer_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
+static bool blocked_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
     struct layer *layer = &shards->filter->descriptor->layers[index];
     if (!lookup->block) {
         const struct item_place place = layout_place(&layer->layout, lookup->hash.place);
         if (!layer_shard_created(layer, place.shard)) shards_create(shards, index, place.shard);
-        layer_locate(shards, index, lookup);
+        blocked_locate(shards, index, lookup);
     }
     const bool changed = layout_set(&layer->layout, lookup->block, lookup->hash.bits);
     layer->nitems += changed;
     return changed;
 }
 
-/* ---- all layers ---- */
+/* ---- a layer of any kind ---- */
 
-/* Marks as known what this layer contains. */
-static bool search_layer(struct shards *shards, uint32_t index, struct lookup *lookups, size_t n) {
+const struct layer_ops *layer_ops_of(enum layer_kind kind) {
+    switch (kind) {
+    case LAYER_BLOCKED:
+        break;
+    }
+    return NULL;
+}
+
+/* The two loops below are one: items are located AHEAD of being tested. They are written twice so that the one for
+ * blocked layers has no call and no branch on the kind in it. */
+static bool search_blocked(struct shards *shards, uint32_t index, struct lookup *lookups,
+                           size_t n) {
     const struct layer *layer = &shards->filter->descriptor->layers[index];
     const size_t ahead = n < AHEAD ? n - 1 : AHEAD;
     for (size_t i = 0; i < n + ahead; i++) {
-        if (i < n && lookups[i].answer == ANSWER_NEW && !layer_locate(shards, index, &lookups[i]))
+        if (i < n && lookups[i].answer == ANSWER_NEW && !blocked_locate(shards, index, &lookups[i]))
             return false;
         if (i < ahead) continue;
         struct lookup *lookup = &lookups[i - ahead];
-        if (lookup->answer == ANSWER_NEW && layer_contains(layer, lookup))
+        if (lookup->answer == ANSWER_NEW && blocked_contains(layer, lookup))
             lookup->answer = ANSWER_KNOWN;
     }
     return true;
 }
+
+static bool search_other(struct shards *shards, uint32_t index, const struct layer_ops *ops,
+                         struct lookup *lookups, size_t n) {
+    const size_t ahead = n < AHEAD ? n - 1 : AHEAD;
+    for (size_t i = 0; i < n + ahead; i++) {
+        if (i < n && lookups[i].answer == ANSWER_NEW && !ops->locate(shards, index, &lookups[i]))
+            return false;
+        if (i < ahead) continue;
+        struct lookup *lookup = &lookups[i - ahead];
+        if (lookup->answer == ANSWER_NEW && ops->contains(shards, index, lookup))
+            lookup->answer = ANSWER_KNOWN;
+    }
+    return true;
+}
+
+/* Marks as known what this layer contains. */
+static bool search_layer(struct shards *shards, uint32_t index, struct lookup *lookups, size_t n) {
+    const struct layer_ops *ops = layer_ops_of(shards->filter->descriptor->layers[index].kind);
+    return ops ? search_other(shards, index, ops, lookups, n)
+               : search_blocked(shards, index, lookups, n);
+}
+
+/* The same for one item of a layer whose shards are sound. In a blocked layer it leaves lookup->block there. */
+static bool layer_contains(struct shards *shards, uint32_t index, struct lookup *lookup) {
+    const struct layer *layer = &shards->filter->descriptor->layers[index];
+    const struct layer_ops *ops = layer_ops_of(layer->kind);
+    if (ops) return ops->locate(shards, index, lookup) && ops->contains(shards, index, lookup);
+    blocked_locate(shards, index, lookup);
+    return blocked_contains(layer, lookup);
+}
+
+static bool layer_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
+    const struct layer_ops *ops = layer_ops_of(shards->filter->descriptor->layers[index].kind);
+    return ops ? ops->insert(shards, index, lookup) : blocked_insert(shards, index, lookup);
+}
+
+/* ---- all layers ---- */
 
 static void hash_items(const struct descriptor *descriptor, struct lookup *lookups, size_t n) {
     for (size_t i = 0; i < n; i++) {
@@ -88,6 +135,7 @@ static void hash_items(const struct descriptor *descriptor, struct lookup *looku
         const char *item = RedisModule_StringPtrLen(lookups[i].item, &length);
         lookups[i].hash = layout_hash(item, length, descriptor->seed);
         lookups[i].answer = ANSWER_NEW;
+        lookups[i].own_for = 0;
     }
 }
 
@@ -145,16 +193,14 @@ static void add_one(struct shards *shards, struct replication *replication, uint
                     struct lookup *lookup) {
     struct descriptor *descriptor = shards->filter->descriptor;
     for (uint32_t index = first; index + 1 < descriptor->nlayers; index++) {
-        layer_locate(shards, index, lookup);
-        if (layer_contains(&descriptor->layers[index], lookup)) lookup->answer = ANSWER_KNOWN;
+        if (layer_contains(shards, index, lookup)) {
+            lookup->answer = ANSWER_KNOWN;
+            return;
+        }
     }
-    if (lookup->answer == ANSWER_KNOWN) return;
-    /* With a single layer the search has left the block of that layer here, unless its shard is younger than that. */
-    if (descriptor->nlayers > 1 || !lookup->block)
-        layer_locate(shards, descriptor->nlayers - 1, lookup);
     const struct layer *newest = descriptor_newest(descriptor);
     if (newest->nitems >= newest->capacity) {
-        if (layer_contains(newest, lookup)) {
+        if (layer_contains(shards, descriptor->nlayers - 1, lookup)) {
             lookup->answer = ANSWER_KNOWN;
             return;
         }
@@ -163,8 +209,9 @@ static void add_one(struct shards *shards, struct replication *replication, uint
             return;
         }
         replicate_growth(replication, shards);
-        lookup->block = NULL;
     }
+    /* With a single layer the search has left the block of that layer here, or NULL. */
+    if (descriptor->nlayers > 1) lookup->block = NULL;
     if (layer_insert(shards, descriptor->nlayers - 1, lookup))
         replication->changed[replication->nchanged++] = lookup->item;
     else
