@@ -138,6 +138,7 @@ bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, struct l
     double least = INFINITY, nblocks = 0;
     for (unsigned log2 = LAYOUT_MIN_BLOCK_LOG2; log2 <= LAYOUT_MAX_BLOCK_LOG2 && least > enough;
          log2++) {
+        if ((1u << (log2 - 3)) + SIZING_SHARD_OVERHEAD > shard_bytes) break; /* not even one fits */
         unsigned nprobes;
         const double blocks = best_probes(nitems, error, log2, &nprobes),
                      nbits = ldexp(blocks, (int)log2);
