@@ -7,6 +7,7 @@
 
 #include "cluster.h"
 #include "config.h"
+#include "docs.h"
 #include "filter.h"
 #include "options.h"
 #include "registry.h"
@@ -606,10 +607,12 @@ static const struct {
 };
 
 bool commands_register(RedisModuleCtx *ctx) {
+    docs_start(ctx);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         const int key = commands[i].key;
         if (RedisModule_CreateCommand(ctx, commands[i].name, commands[i].handler, commands[i].flags,
-                                      key, key, key) != REDISMODULE_OK)
+                                      key, key, key) != REDISMODULE_OK ||
+            !docs_describe(ctx, commands[i].name, commands[i].flags))
             return false;
     }
     return true;
