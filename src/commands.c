@@ -12,6 +12,7 @@
 #include "options.h"
 #include "registry.h"
 #include "sizing.h"
+#include "statistics.h"
 #include "type.h"
 
 /* All fixed error texts. Those that RedisBloom has too are worded as there: clients match them. */
@@ -186,15 +187,19 @@ static struct lookup *lookups_for(RedisModuleString **items, size_t n, struct lo
     return lookups;
 }
 
-static void reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
-                          enum answer yes, bool array, const char *full) {
+/* Returns how many were answered with yes. */
+static size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
+                            enum answer yes, bool array, const char *full) {
+    size_t nyes = 0;
     if (array) RedisModule_ReplyWithArray(ctx, (long)n);
     for (size_t i = 0; i < n; i++) {
         if (lookups[i].answer == ANSWER_FULL)
             RedisModule_ReplyWithError(ctx, full);
         else
             RedisModule_ReplyWithBool(ctx, lookups[i].answer == yes);
+        nyes += lookups[i].answer == yes;
     }
+    return nyes;
 }
 
 /* Adds items to the filter. If there is none, it is created: by `options`, else as configured. Without options, and
@@ -217,11 +222,13 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
         struct shards shards = {
             .ctx = ctx, .filter = filter, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
         size_t nadded;
-        if (filter_add(&shards, name, lookups, n, existed && !options, &nadded))
+        if (filter_add(&shards, name, lookups, n, existed && !options, &nadded)) {
             reply_answers(ctx, lookups, n, ANSWER_NEW, array,
                           filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL);
-        else
+            statistics_added(n, nadded);
+        } else {
             reply_lost(&shards);
+        }
         shards_close(&shards);
         if (lookups != few) RedisModule_Free(lookups);
         if (nadded > 0) {
@@ -270,9 +277,9 @@ static int check(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString
     struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
     if (!filter) {
         for (size_t i = 0; i < n; i++) lookups[i].answer = ANSWER_NEW;
-        reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL);
+        statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
     } else if (filter_check(&shards, lookups, n)) {
-        reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL);
+        statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
     } else {
         reply_lost(&shards);
     }

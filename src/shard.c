@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "statistics.h"
+
 _Static_assert(sizeof(uint64_t) == 8 && SHARD_HEADER_BYTES == 55,
                "9 bytes of string header + 55 = one cache line");
 
@@ -38,6 +40,16 @@ bool shard_tag(const char *name, size_t length, const char **tag, size_t *tag_le
     return length > 0 && !memchr(name, '}', length);
 }
 
+/* Keeps count of the shards that are known to be lost. */
+static void set_lost(struct shard_slot *slot, bool lost) {
+    if (slot->lost == lost) return;
+    slot->lost = lost;
+    if (lost)
+        statistics.nlost++;
+    else
+        statistics.nlost--;
+}
+
 struct filter *filter_wrap(struct descriptor *descriptor) {
     struct filter *filter = RedisModule_Calloc(1, sizeof *filter);
     filter->descriptor = descriptor;
@@ -47,8 +59,10 @@ struct filter *filter_wrap(struct descriptor *descriptor) {
 static void free_slots(struct filter *filter) {
     for (uint32_t i = 0; i < filter->nslots; i++) {
         if (!filter->slots[i]) continue;
-        for (uint32_t j = 0; j < filter->descriptor->layers[i].layout.nshards; j++)
+        for (uint32_t j = 0; j < filter->descriptor->layers[i].layout.nshards; j++) {
             if (filter->slots[i][j].name) RedisModule_FreeString(NULL, filter->slots[i][j].name);
+            set_lost(&filter->slots[i][j], false);
+        }
         RedisModule_Free(filter->slots[i]);
     }
     RedisModule_Free(filter->slots);
@@ -65,6 +79,8 @@ struct descriptor *filter_unwrap(struct filter *filter) {
 
 void filter_replace(struct filter *filter, struct descriptor *descriptor) {
     free_slots(filter);
+    statistics_leave(filter->descriptor);
+    statistics_join(descriptor);
     descriptor_free(filter->descriptor);
     filter->descriptor = descriptor;
 }
@@ -116,6 +132,7 @@ static uint8_t *blocks_of(struct shards *shards, RedisModuleKey *key, uint32_t l
 
 static struct shard_slot *keep_open(struct shards *shards, struct shard_slot *slot,
                                     RedisModuleKey *key, uint8_t *blocks) {
+    set_lost(slot, false);
     slot->key = key;
     slot->blocks = blocks;
     slot->next_open = shards->open;
@@ -142,6 +159,7 @@ struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32
     uint8_t *blocks = there ? blocks_of(shards, key, layer, shard) : NULL;
     if (blocks) return keep_open(shards, slot, key, blocks);
     if (key) RedisModule_CloseKey(key);
+    set_lost(slot, true);
     return fail(shards, there ? SHARD_FOREIGN : SHARD_MISSING, layer, shard);
 }
 
@@ -156,7 +174,10 @@ struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t
     uint8_t *string =
         (uint8_t *)RedisModule_StringDMA(key, &length, REDISMODULE_READ | REDISMODULE_WRITE);
     descriptor_shard_header(descriptor, layer, shard, string);
-    layer_mark_created(&descriptor->layers[layer], shard);
+    if (!layer_shard_created(&descriptor->layers[layer], shard)) {
+        layer_mark_created(&descriptor->layers[layer], shard);
+        statistics_shard_created(&descriptor->layers[layer]);
+    }
     return keep_open(shards, slot, key, string + SHARD_HEADER_BYTES);
 }
 

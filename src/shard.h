@@ -19,6 +19,7 @@ struct shard_slot {
     RedisModuleKey *key;          /* NULL unless the running command has it open */
     uint8_t *blocks;              /* the first block, while key is open */
     struct shard_slot *next_open; /* the others that the running command has open */
+    bool lost;                    /* it was, when last looked at */
 };
 
 /* A filter in memory: the value of a key of our type. */

@@ -224,7 +224,8 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
         descriptor_free(descriptor);
         return NULL;
     }
-    descriptor->id = registry_mix(from->descriptor->id, from->descriptor->ncopies++);
+    /* Inverted, so that it can't be an id that RESTORE derives of the same number. */
+    descriptor->id = registry_mix(~from->descriptor->id, from->descriptor->ncopies++);
     descriptor->ncopies = 0;
     struct filter *to = filter_wrap(descriptor);
     registry_born(descriptor);
