@@ -250,7 +250,10 @@ static void on_timer(RedisModuleCtx *ctx, void *data) {
     const int flags = RedisModule_GetContextFlags(ctx);
     const bool loading =
         flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING);
-    if (!loading && registry_count().npending > 0) sweep(ctx, flags & REDISMODULE_CTX_FLAGS_MASTER);
+    /* While clients are paused (CLIENT PAUSE, failover) the data set must stand still: a server that finds something
+     * to replicate then ends itself. */
+    if (!loading && !RedisModule_AvoidReplicaTraffic() && registry_count().npending > 0)
+        sweep(ctx, flags & REDISMODULE_CTX_FLAGS_MASTER);
     RedisModule_CreateTimer(ctx, PERIOD_MS, on_timer, NULL);
 }
 
