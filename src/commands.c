@@ -340,9 +340,9 @@ static void reply_info(RedisModuleCtx *ctx, const struct filter *filter, enum in
     case INFO_CAPACITY:
         RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
         break;
-    case INFO_SIZE:
-        RedisModule_ReplyWithLongLong(
-            ctx, (long long)(filter_memory(filter) + descriptor_shard_bytes(descriptor)));
+    case INFO_SIZE: /* as stored: the same on a primary and its replicas, unlike the memory in use */
+        RedisModule_ReplyWithLongLong(ctx, (long long)(descriptor_encoded_size(descriptor) +
+                                                       descriptor_shard_bytes(descriptor)));
         break;
     case INFO_FILTERS:
         RedisModule_ReplyWithLongLong(ctx, descriptor->nlayers);
