@@ -50,10 +50,12 @@ ASAN_LINK = -Wl,-rpath,$(dir $(ASAN_RUNTIME))
 endif
 
 UNIT := $(UNIT_SRC:%.c=$(ASAN)/%)
+FUZZ := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_$(TARGET)*.c))
+FUZZ_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 INTEGRATION := $(INTEGRATION_SRC:%.c=$(VARIANT)/%)
 export CC SANITIZER MODULE SERVER PORT DIR
 
-.PHONY: all run test unit integration build-tests deps format check-format clean help FORCE
+.PHONY: all run test unit integration build-tests fuzz fuzz-afl deps format check-format clean help FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -65,6 +67,7 @@ help:
 	@echo 'make test          unit and integration tests (SERVER=/path/to/redis-or-valkey-server)'
 	@echo 'make unit          unit tests alone; make integration: the others alone'
 	@echo '                   ONLY=file or ONLY=file:test runs a part of them'
+	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
@@ -108,6 +111,17 @@ integration: all $(INTEGRATION)
 	@scripts/run-tests $(INTEGRATION)
 deps:
 	@scripts/deps dev
+
+# One binary for each tests/fuzz/fuzz_*.c; AFL++'s compiler takes the same sources (afl-fuzz -i seeds -o out -- binary).
+build/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
+	@mkdir -p $(@D)
+	clang $(filter-out -MMD -MP,$(FLAGS)) $(FUZZ_FLAGS) -o $@ $< $(PURE) -lm
+build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
+	@mkdir -p $(@D)
+	AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer -o $@ $< $(PURE) -lm
+fuzz: $(FUZZ)
+	@tests/fuzz/run $(or $(SECONDS),60) $^
+fuzz-afl: $(FUZZ:build/fuzz/%=build/afl/%)
 
 format:
 	clang-format -i $(FORMATTED)
