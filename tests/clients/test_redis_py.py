@@ -2,10 +2,11 @@
 """r.bf() of redis-py, as Debian packages it: every method gives what its documentation says."""
 import os
 import sys
-import time
 import unittest
 
 import redis
+
+from result import run_tests
 
 PORT = int(os.environ["PORT"])
 
@@ -115,48 +116,6 @@ def has_command(client, name):
     return name in {str(key).upper() for key in client.command()}
 
 
-class Result(unittest.TestResult):
-    """One line for each test, in the words of tests/check.h. A skipped test counts for nothing."""
-
-    npassed = 0
-
-    def startTest(self, test):
-        super().startTest(test)
-        self.start = time.monotonic()
-
-    def line(self, word, test):
-        name = f"{type(test).__name__}.{test._testMethodName}"
-        print(f"  {word:8}{name} ({time.monotonic() - self.start:.2f} s)", flush=True)
-
-    def addSuccess(self, test):
-        self.npassed += 1
-        self.line("ok", test)
-
-    def fail(self, test, err):
-        print("    " + self._exc_info_to_string(err, test).replace("\n", "\n    "))
-        self.line("FAILED", test)
-
-    def addError(self, test, err):
-        super().addError(test, err)
-        self.fail(test, err)
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self.fail(test, err)
-
-
-def main():
-    only = sys.argv[1] if len(sys.argv) > 1 else ""
-    print(f"  redis-py {redis.__version__}")
-    result = Result()
-    for group in unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__]):
-        for test in group:
-            if only in test.id():
-                test.run(result)
-    nfailed = len(result.errors) + len(result.failures)
-    print(f"{result.npassed} passed, {nfailed} failed")
-    return 1 if nfailed else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(f"  redis-py {redis.__version__}")
+    sys.exit(run_tests(sys.modules[__name__]))
