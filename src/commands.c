@@ -75,8 +75,9 @@ static void printable(const RedisModuleString *string, char *out, size_t room) {
 /* A shard that is needed is not there, or is not what it should be. */
 static int reply_lost(struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
+    /* A replica is not told which slots its primary is moving: it may lack the shard for that reason, too. */
     if (shards->status == SHARD_MISSING &&
-        cluster_slot_state(shards->ctx, descriptor) == SLOT_MOVING)
+        cluster_slot_state(shards->ctx, cluster_filter_slot(descriptor)) != SLOT_OWNED)
         return RedisModule_ReplyWithError(shards->ctx, ERROR_MIGRATING);
     RedisModuleString *name = shard_name(descriptor, shards->bad_layer, shards->bad_shard);
     char shown[256], text[512];
@@ -508,7 +509,7 @@ static int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
         return REDISMODULE_OK;
-    if (cluster_slot_state(ctx, filter->descriptor) == SLOT_MOVING) {
+    if (cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) == SLOT_MOVING) {
         RedisModule_ReplyWithError(ctx, ERROR_MIGRATING);
     } else {
         struct shards shards = {

@@ -197,14 +197,13 @@ static bool sweep_one(RedisModuleCtx *ctx, struct descriptor *garbage, size_t *b
 }
 
 /* Takes any dead filter out of the table that the server may deal with now, from bucket *at on. */
-static struct descriptor *take_garbage(RedisModuleCtx *ctx, size_t *at, bool primary,
-                                       uint64_t *id) {
+static struct descriptor *take_garbage(size_t *at, bool primary, uint64_t *id) {
     struct descriptor *garbage = NULL;
     acquire();
     for (; !garbage && *at < nbuckets; ++*at) {
         for (struct entry *entry = buckets[*at]; entry && !garbage; entry = entry->next) {
             if (!entry->garbage) continue;
-            if (primary && cluster_slot_state(ctx, entry->garbage) == SLOT_MOVING) continue;
+            if (primary && cluster_slot_state_read(entry->garbage) == SLOT_MOVING) continue;
             garbage = entry->garbage;
             *id = entry->id;
             entry->garbage = NULL; /* stays counted in npending until give_back or forget */
@@ -231,10 +230,10 @@ static void finish_garbage(struct descriptor *garbage, uint64_t id, bool done) {
 static void sweep(RedisModuleCtx *ctx, bool primary) {
     size_t budget = NAMES_PER_RUN, at = 0;
     uint64_t id;
-    for (struct descriptor *garbage;
-         budget > 0 && (garbage = take_garbage(ctx, &at, primary, &id));) {
+    if (primary) cluster_read_slots(ctx);
+    for (struct descriptor *garbage; budget > 0 && (garbage = take_garbage(&at, primary, &id));) {
         bool done;
-        if (primary && cluster_slot_state(ctx, garbage) != SLOT_FOREIGN)
+        if (primary && cluster_slot_state_read(garbage) == SLOT_OWNED)
             done = sweep_one(ctx, garbage, &budget);
         else
             done = !any_exists(ctx, garbage);
