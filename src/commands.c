@@ -27,6 +27,7 @@
 #define ERROR_BAD_FIELD  "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
 #define ERROR_DESCRIPTOR "ERR not a filter's descriptor"
 #define ERROR_OTHER_SLOT "ERR the descriptor's shards lie in another cluster slot than the key"
+#define ERROR_INTERNAL   "ERR only replication and the append-only file use this command"
 #define ERROR_MIGRATING  "TRYAGAIN shards of this filter are on their way between cluster nodes"
 
 static struct word word_of(const RedisModuleString *string) {
@@ -582,6 +583,23 @@ static int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return REDISMODULE_OK;
 }
 
+/* BF.LEAVES key
+ * How replicas and the AOF learn that the DEL which follows is a filter's departure for another node. */
+static int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    if (!(RedisModule_GetContextFlags(ctx) &
+          (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
+        return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (filter) filter->leaving = true;
+    RedisModule_CloseKey(key);
+    RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
 static const struct {
     const char *name;
     RedisModuleCmdFunc handler;
@@ -600,6 +618,7 @@ static const struct {
     {"bf.shards", BFShards_RedisCommand, "readonly", 1},
     {"bf.heal", BFHeal_RedisCommand, "write deny-oom", 1},
     {"bf.descriptor", BFDescriptor_RedisCommand, "write deny-oom admin", 1},
+    {"bf.leaves", BFLeaves_RedisCommand, "write admin", 1},
 };
 
 bool commands_register(RedisModuleCtx *ctx) {

@@ -123,6 +123,20 @@ void registry_died(struct descriptor *descriptor) {
     release();
 }
 
+void registry_left(struct descriptor *descriptor) {
+    acquire();
+    struct entry **at = find(descriptor->id);
+    if (--(*at)->nlive == 0) remove_entry(at);
+    release();
+    descriptor_free(descriptor);
+}
+
+static uint64_t tick = 1;
+
+uint64_t registry_tick(void) {
+    return tick;
+}
+
 uint64_t registry_restored_id(uint64_t id) {
     acquire();
     const uint64_t restored = registry_mix(id, nrestores++);
@@ -243,6 +257,7 @@ static void sweep(RedisModuleCtx *ctx, bool primary) {
 
 static void on_timer(RedisModuleCtx *ctx, void *data) {
     (void)data;
+    tick++;
     const int flags = RedisModule_GetContextFlags(ctx);
     const bool loading =
         flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING);

@@ -15,6 +15,13 @@ void registry_born(const struct descriptor *descriptor);
 /* A value died. Takes the descriptor over. May be called on a background thread. */
 void registry_died(struct descriptor *descriptor);
 
+/* A value left for another cluster node, where its shards will follow it: none of them is garbage here. Takes the
+ * descriptor over. */
+void registry_left(struct descriptor *descriptor);
+
+/* Changes whenever the server has served other clients for a while, never during a command. Not 0. */
+uint64_t registry_tick(void);
+
 /* An id for a filter that is restored from a dump of the filter `id`: another one every time, the same ones in the
  * same order on a primary and on its replicas. */
 uint64_t registry_restored_id(uint64_t id);

@@ -192,6 +192,116 @@ TEST(slow_migration_shards_first) {
     router_free(move.router);
 }
 
+/* A replica has no part in a migration and does not know of it: it must not call a shard lost that has moved. */
+TEST(reads_on_a_replica_during_a_migration) {
+    struct move move;
+    REQUIRE(prepare(&move, cluster_start(3, true, NULL), "seen"));
+    const char *const one[] = {move.shards[0], NULL};
+    cluster_move_keys(move.cluster, 0, 1, one);
+    server_wait_for_replica(move.cluster->node[0], move.cluster->node[3]);
+    Client *c = client_new(move.cluster->node[3]);
+    int nagain = 0;
+    EXPECT(c, "+OK", "READONLY");
+    for (int i = 0; i < 1000; i++) {
+        const char *text = command_text(c, "BF.EXISTS %s i%d", move.name, i);
+        nagain += strncmp(text, "-TRYAGAIN ", 10) == 0;
+        CHECK(*text != '-' || strncmp(text, "-TRYAGAIN ", 10) == 0);
+    }
+    CHECK_RANGE(nagain, 1, 500);
+    router_free(move.router);
+}
+
+static void run_cli(Cluster *cluster, const char *const *arguments) {
+    const pid_t cli = cluster_cli(cluster, arguments);
+    bool ok = false;
+    for (int i = 0; i < 3000 && !cluster_cli_ended(cluster, cli, &ok); i++) pause_ms(20);
+    CHECK(ok);
+}
+
+/* What the administrator does when slots were left open. */
+static void fix(Cluster *cluster, int node) {
+    char address[32];
+    snprintf(address, sizeof(address), "127.0.0.1:%d", cluster->node[node]->port);
+    const char *const arguments[] = {"--cluster", "fix", address, "--cluster-yes", NULL};
+    run_cli(cluster, arguments);
+}
+
+/* The descriptor has gone, the shards have not, and then the migration is called off. */
+TEST(migration_that_is_called_off) {
+    struct move move;
+    REQUIRE(prepare(&move, cluster_start(3, false, NULL), "seen"));
+    const size_t n = cluster_count(move.shards);
+    move_descriptor(&move);
+    EXPECT(move.cluster->node[0]->client, "+OK", "CLUSTER SETSLOT %d STABLE", move.slot);
+    pause_ms(SWEEPER_MS);
+    CHECK_INT((long long)cluster_count(cluster_shards_on(move.cluster->node[0])), (long long)n);
+    fix(move.cluster, 0);
+    check_small(move.router, move.name, "i");
+    CHECK_STR(router_text(move.router, "DEL %s", move.name), ":1");
+    for (int i = 0; i < 3; i++) CHECK_SHARDS(move.cluster->node[i], 0);
+    router_free(move.router);
+}
+
+/* The same with a failover of the source: its replica saw a DEL, and knows nothing of a migration. */
+TEST(migration_whose_source_fails_over) {
+    struct move move;
+    REQUIRE(prepare(&move, cluster_start(3, true, NULL), "seen"));
+    const size_t n = cluster_count(move.shards);
+    move_descriptor(&move);
+    EXPECT(move.cluster->node[3]->client, "+OK", "CLUSTER FAILOVER");
+    server_wait_info(move.cluster->node[3], "role", "master");
+    pause_ms(SWEEPER_MS);
+    CHECK_INT((long long)cluster_count(cluster_shards_on(move.cluster->node[3])), (long long)n);
+    fix(move.cluster, 3);
+    check_small(move.router, move.name, "i");
+    CHECK_STR(router_text(move.router, "DEL %s", move.name), ":1");
+    for (int i = 0; i < 6; i++) CHECK_SHARDS(move.cluster->node[i], 0);
+    router_free(move.router);
+}
+
+/* The same again with a restart of the source from its append-only file. */
+TEST(migration_whose_source_restarts) {
+    struct move move;
+    REQUIRE(prepare(&move, cluster_start(2, false, "appendonly yes\nappendfsync always"), "seen"));
+    const size_t n = cluster_count(move.shards);
+    move_descriptor(&move);
+    router_free(move.router); /* its connections */
+    server_restart(move.cluster->node[0], STOP_KILL);
+    EXPECT(move.cluster->node[0]->client, "+OK", "CLUSTER SETSLOT %d STABLE", move.slot);
+    REQUIRE(cluster_wait(move.cluster));
+    pause_ms(SWEEPER_MS);
+    CHECK_INT((long long)cluster_count(cluster_shards_on(move.cluster->node[0])), (long long)n);
+    fix(move.cluster, 0);
+    check_small(move.router, move.name, "i");
+    router_free(move.router);
+}
+
+/* ---- filters that die at a bad moment ---- */
+
+static bool wait_for_state(Server *s, const char *state) {
+    for (int i = 0; i < 1500; i++) {
+        if (strstr(command_text(s->client, "CLUSTER INFO"), state)) return true;
+        pause_ms(20);
+    }
+    return CHECK_FAIL("the cluster does not become %s", state);
+}
+
+/* While the cluster is down the server refuses the sweeper's commands; it must not forget its work. */
+TEST(expiry_while_the_cluster_is_down) {
+    Cluster *cluster = cluster_start(2, false, "cluster-node-timeout 1000");
+    REQUIRE(cluster);
+    Router *router = router_new(cluster);
+    const char *name = cluster_name(cluster, "seen", 0, 8000);
+    fill_small(router, name, "i");
+    EXPECT(cluster->node[0]->client, ":1", "PEXPIRE %s 100000", name);
+    server_stop(cluster->node[1], STOP_KILL);
+    REQUIRE(wait_for_state(cluster->node[0], "cluster_state:fail"));
+    CHECK_STR(command_text(cluster->node[0]->client, "DEBUG SET-ACTIVE-EXPIRE 1"), "+OK");
+    const char **shards = cluster_shards_on(cluster->node[0]);
+    CHECK(cluster_count(shards) > 20);
+    router_free(router);
+}
+
 /* ---- resharding under load ---- */
 
 /* redis-cli takes the lowest slots of the source first, so these are the slots to move. */
