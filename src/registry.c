@@ -153,29 +153,42 @@ struct registry_counts registry_count(void) {
 
 /* ---- the sweeper ---- */
 
-/* The next few shards of the dead filter that have not been dealt with. */
-static size_t next_names(struct descriptor *garbage, RedisModuleString **names, size_t max) {
+/* Names of the first few shards of the dead filter that have not been dealt with. */
+static size_t next_names(const struct descriptor *garbage, RedisModuleString **names, size_t max) {
     size_t n = 0;
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
-        struct layer *layer = &garbage->layers[i];
+        const struct layer *layer = &garbage->layers[i];
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             if (!layer_shard_created(layer, j)) continue;
             if (n == max) return n;
             names[n++] = shard_name(garbage, i, j);
-            layer->created[j >> 3] &= (uint8_t) ~(1u << (j & 7));
         }
     }
     return n;
 }
 
-static void unlink_names(RedisModuleCtx *ctx, RedisModuleString **names, size_t n) {
+/* The first n of them have been dealt with. */
+static void forget_names(struct descriptor *garbage, size_t n) {
+    for (uint32_t i = 0; i < garbage->nlayers; i++) {
+        struct layer *layer = &garbage->layers[i];
+        for (uint32_t j = 0; j < layer->layout.nshards && n > 0; j++) {
+            if (!layer_shard_created(layer, j)) continue;
+            layer->created[j >> 3] &= (uint8_t) ~(1u << (j & 7));
+            n--;
+        }
+    }
+}
+
+/* False if the server refused, as it does while its cluster is down. */
+static bool unlink_names(RedisModuleCtx *ctx, RedisModuleString **names, size_t n) {
     for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
         RedisModuleCallReply *reply = RedisModule_Call(ctx, "UNLINK", "!v", names, n);
-        if (!reply) continue;
-        if (RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_INTEGER)
-            nremoved += (uint64_t)RedisModule_CallReplyInteger(reply);
-        RedisModule_FreeCallReply(reply);
+        const bool done = reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_INTEGER;
+        if (done) nremoved += (uint64_t)RedisModule_CallReplyInteger(reply);
+        if (reply) RedisModule_FreeCallReply(reply);
+        if (!done) return false;
     }
+    return true;
 }
 
 static bool any_exists(RedisModuleCtx *ctx, const struct descriptor *garbage) {
@@ -203,8 +216,10 @@ static bool sweep_one(RedisModuleCtx *ctx, struct descriptor *garbage, size_t *b
         RedisModuleString *names[NAMES_PER_CALL];
         const size_t n = next_names(garbage, names, NAMES_PER_CALL);
         if (n == 0) return true;
-        unlink_names(ctx, names, n);
+        const bool done = unlink_names(ctx, names, n);
         for (size_t i = 0; i < n; i++) RedisModule_FreeString(NULL, names[i]);
+        if (!done) return false;
+        forget_names(garbage, n);
         *budget -= n < *budget ? n : *budget;
     }
     return descriptor_nshards(garbage) == 0;
