@@ -131,6 +131,16 @@ void registry_left(struct descriptor *descriptor) {
     descriptor_free(descriptor);
 }
 
+enum filter_state registry_state(uint64_t id) {
+    acquire();
+    const struct entry *entry = *find(id);
+    const enum filter_state state = !entry             ? FILTER_UNKNOWN
+                                    : entry->nlive > 0 ? FILTER_LIVE
+                                                       : FILTER_DEAD;
+    release();
+    return state;
+}
+
 static uint64_t tick = 1;
 
 uint64_t registry_tick(void) {

@@ -19,6 +19,14 @@ void registry_died(struct descriptor *descriptor);
  * descriptor over. */
 void registry_left(struct descriptor *descriptor);
 
+/* What is known here of a filter. */
+enum filter_state {
+    FILTER_UNKNOWN, /* never seen, or long gone */
+    FILTER_LIVE,
+    FILTER_DEAD, /* its shards are about to be removed */
+};
+enum filter_state registry_state(uint64_t id);
+
 /* Changes whenever the server has served other clients for a while, never during a command. Not 0. */
 uint64_t registry_tick(void);
 

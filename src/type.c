@@ -161,6 +161,31 @@ static bool slot_fits(RedisModuleIO *rdb, const struct descriptor *descriptor) {
     return cluster_key_slot(name, length) == cluster_filter_slot(descriptor);
 }
 
+/* A dump made in a cluster stands for the shards that are there, and a second filter with the same shards would ruin
+ * both. It may take the place of the same filter, as when MIGRATE tries again. Snapshots are loaded beside older data
+ * and replicas do as their primary did: not our business here. */
+static bool lives_elsewhere(RedisModuleIO *rdb, const struct descriptor *descriptor) {
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
+    const int flags = RedisModule_GetContextFlags(ctx);
+    const RedisModuleString *name = RedisModule_GetKeyNameFromIO(rdb);
+    if (!(flags & REDISMODULE_CTX_FLAGS_CLUSTER) || !(flags & REDISMODULE_CTX_FLAGS_MASTER) ||
+        flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) || !name ||
+        registry_state(descriptor->id) != FILTER_LIVE)
+        return false;
+    /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be kept. */
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    RedisModuleString *copy = RedisModule_CreateString(NULL, text, length);
+    RedisModuleKey *key = RedisModule_OpenKey(ctx, copy, REDISMODULE_READ);
+    const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
+                                      ? RedisModule_ModuleTypeGetValue(key)
+                                      : NULL;
+    const bool same = filter && filter->descriptor->id == descriptor->id;
+    RedisModule_CloseKey(key);
+    RedisModule_FreeString(NULL, copy);
+    return !same;
+}
+
 static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
     if (version > ENCODING_VERSION) {
         RedisModule_LogIOError(
@@ -180,6 +205,7 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
         return NULL;
     }
     if (form == SAVED_WHOLE) descriptor->id = registry_restored_id(descriptor->id);
+    const bool second = form == SAVED_DESCRIPTOR && lives_elsewhere(rdb, descriptor);
     struct filter *filter = filter_wrap(descriptor);
     registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
     if (form == SAVED_WHOLE) {
@@ -188,6 +214,8 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
         problem = "unknown form";
     } else if (!slot_fits(rdb, descriptor)) {
         problem = "its shards lie in another cluster slot than this key";
+    } else if (second) {
+        problem = "it lives, with the same shards, under another name; use COPY";
     }
     if (!problem) return filter;
     RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
@@ -207,9 +235,11 @@ static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     if (filter->packed_at != registry_tick()) return;
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
     const int flags = RedisModule_GetContextFlags(ctx);
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(RedisModule_GetKeyNameFromOptCtx(opt), &length);
     filter->leaving = true;
     if (flags & REDISMODULE_CTX_FLAGS_MASTER && !(flags & REDISMODULE_CTX_FLAGS_LOADING))
-        RedisModule_Replicate(ctx, "BF.LEAVES", "s", RedisModule_GetKeyNameFromOptCtx(opt));
+        RedisModule_Replicate(ctx, "BF.LEAVES", "b", name, length);
 }
 
 /* ---- the rest ---- */
@@ -239,7 +269,10 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct descriptor *descriptor = descriptor_decode(bytes, nbytes, &problem);
     RedisModule_Free(bytes);
     shard_tag(name, length, &tag, &tag_length);
-    if (!descriptor || tag_length > DESCRIPTOR_MAX_TAG || !set_tag(descriptor, tag, tag_length)) {
+    /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
+    const bool same_tag = cluster_enabled(contexts[0]);
+    if (!descriptor ||
+        (!same_tag && (tag_length > DESCRIPTOR_MAX_TAG || !set_tag(descriptor, tag, tag_length)))) {
         descriptor_free(descriptor);
         return NULL;
     }

@@ -95,6 +95,31 @@ TEST(rename_copy_restore_and_flush) {
     check_small(router, "{t}d", "i");
     EXPECT(c, ":1", "DEL %s", same);
     CHECK_SHARDS(cluster->node[home], nshards);
+    /* No shard could be named after this one; the copy's are named after the original. */
+    const char *brace = cluster_name(cluster, "a}b", slot, slot);
+    EXPECT(c, ":1", "COPY {t}d %s", brace);
+    check_small(router, brace, "i");
+    for (const char *const *shard = cluster_shards_of(c, brace); *shard; shard++)
+        CHECK_INT(cluster_slot(cluster, *shard), slot);
+    EXPECT(c, ":1", "DEL %s", brace);
+    CHECK_SHARDS(cluster->node[home], nshards);
+
+    /* DUMP carries no bits here: the payload is good for the same shards only, in the same slot, under one name. */
+    const redisReply *dump = command(c, "DUMP {t}d");
+    const char *elsewhere = cluster_name(cluster, "x", slot + 1, slot + 100);
+    if (cluster_home(cluster, slot + 100) == home) {
+        EXPECT_ERROR(c, "ERR", "Bad data format", "RESTORE %s 0 %b", elsewhere, dump->str,
+                     (size_t)dump->len);
+        CHECK_LOGGED(cluster->node[home], "another cluster slot");
+    }
+    EXPECT_ERROR(c, "ERR", "Bad data format", "RESTORE {t}e 0 %b", dump->str, (size_t)dump->len);
+    CHECK_LOGGED(cluster->node[home], "under another name");
+    EXPECT(c, "+OK", "RESTORE {t}d 0 %b REPLACE", dump->str, (size_t)dump->len);
+    pause_ms(SWEEPER_MS);
+    check_small(router, "{t}d", "i");
+    EXPECT_ERROR(c, "ERR", "another cluster slot", "BF.DESCRIPTOR %s %b", elsewhere,
+                 command(c, "BF.DESCRIPTOR {t}d")->str,
+                 (size_t)command(c, "BF.DESCRIPTOR {t}d")->len);
 
     EXPECT(c, "+OK", "FLUSHALL");
     CHECK_SHARDS(cluster->node[home], 0);
