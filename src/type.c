@@ -100,17 +100,6 @@ static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *v
 
 /* ---- loading ---- */
 
-/* Gives a descriptor another tag; false for lack of memory. */
-static bool set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length) {
-    char *copy = descriptor_allocator.alloc(tag_length + 1);
-    if (!copy) return false;
-    memcpy(copy, tag, tag_length);
-    descriptor_allocator.free(descriptor->tag);
-    descriptor->tag = copy;
-    descriptor->tag_length = (uint32_t)tag_length;
-    return true;
-}
-
 /* Reads the shards that follow a descriptor, into keys of their own. */
 static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
@@ -140,7 +129,8 @@ static const char *load_whole(RedisModuleIO *rdb, struct filter *filter) {
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
     if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(ctx)) {
         problem = "in a cluster no shards can share the slot of this name";
-    } else if (tag_length > DESCRIPTOR_MAX_TAG || !set_tag(filter->descriptor, tag, tag_length)) {
+    } else if (tag_length > DESCRIPTOR_MAX_TAG ||
+               !descriptor_set_tag(filter->descriptor, tag, tag_length)) {
         problem = "the key's name is too long";
     } else {
         struct shards shards = {
@@ -220,7 +210,8 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct descriptor *descriptor = descriptor_decode(bytes, nbytes, &problem);
     RedisModule_Free(bytes);
     shard_tag(name, length, &tag, &tag_length);
-    if (!descriptor || tag_length > DESCRIPTOR_MAX_TAG || !set_tag(descriptor, tag, tag_length)) {
+    if (!descriptor || tag_length > DESCRIPTOR_MAX_TAG ||
+        !descriptor_set_tag(descriptor, tag, tag_length)) {
         descriptor_free(descriptor);
         return NULL;
     }
