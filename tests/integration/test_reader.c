@@ -106,7 +106,7 @@ TEST(reader_reads_files) {
     Server *s = server_start(NULL);
     char arguments[512];
     int status;
-    EXPECT(s->client, "+OK", "BF.RESERVE k 0.001 20 SHARDSIZE 4kb");
+    EXPECT(s->client, "+OK", "BF.RESERVE k 0.001 20 SEED 1 SHARDSIZE 4kb");
     CHECK(command_batches(s->client, "BF.MADD", "k", "i", 0, 5000) > 4900);
     snprintf(arguments, sizeof arguments, "--save %s/files k", s->dir);
     CHECK_STR(run_reader(s->port, arguments, "", &status), "");
