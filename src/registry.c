@@ -148,8 +148,7 @@ static size_t next_names(struct descriptor *garbage, RedisModuleString **names, 
     size_t n = 0;
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
         struct layer *layer = &garbage->layers[i];
-        layer->nitems =
-            0; /* a layer without shards can't have any, and may be saved in this state */
+        layer->nitems = 0; /* it may be saved like this, and without shards there can't be items */
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             if (!layer_shard_created(layer, j)) continue;
             if (n == max) return n;
