@@ -8,6 +8,7 @@
 
 #include "cluster.h"
 #include "registry.h"
+#include "statistics.h"
 
 #define ENCODING_VERSION 1
 
@@ -30,12 +31,18 @@ static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t 
              what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
 }
 
-/* What is loaded brings its own count of restores, or has none. */
+/* The module's only handler for this event: a second one would take its place. What is loaded brings its own count of
+ * restores, or has none. */
 static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
     (void)ctx;
     (void)event;
     (void)data;
-    if (what <= REDISMODULE_SUBEVENT_LOADING_REPL_START) registry_set_nrestores(0);
+    if (what <= REDISMODULE_SUBEVENT_LOADING_REPL_START) {
+        registry_set_nrestores(0);
+        statistics_loading_starts();
+    } else {
+        statistics_loading_ends();
+    }
 }
 
 void type_set(RedisModuleKey *key, struct filter *filter) {
