@@ -29,6 +29,7 @@
 #define ERROR_BAD_FIELD  "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
 #define ERROR_DESCRIPTOR "ERR not a filter's descriptor"
 #define ERROR_OTHER_SLOT "ERR the descriptor's shards lie in another cluster slot than the key"
+#define ERROR_INTERNAL   "ERR only replication and the append-only file use this command"
 #define ERROR_MIGRATING  "TRYAGAIN shards of this filter are on their way between cluster nodes"
 
 static struct word word_of(const RedisModuleString *string) {
@@ -78,8 +79,9 @@ static void printable(const RedisModuleString *string, char *out, size_t room) {
 /* A shard that is needed is not there, or is not what it should be. */
 static int reply_lost(struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
+    /* A replica is not told which slots its primary is moving: it may lack the shard for that reason, too. */
     if (shards->status == SHARD_MISSING &&
-        cluster_slot_state(shards->ctx, descriptor) == SLOT_MOVING)
+        cluster_slot_state(shards->ctx, cluster_filter_slot(descriptor)) != SLOT_OWNED)
         return RedisModule_ReplyWithError(shards->ctx, ERROR_MIGRATING);
     RedisModuleString *name = shard_name(descriptor, shards->bad_layer, shards->bad_shard);
     char shown[256], text[512];
@@ -520,7 +522,7 @@ static int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
         return REDISMODULE_OK;
-    if (cluster_slot_state(ctx, filter->descriptor) == SLOT_MOVING) {
+    if (cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) == SLOT_MOVING) {
         RedisModule_ReplyWithError(ctx, ERROR_MIGRATING);
     } else {
         struct shards shards = {
@@ -597,6 +599,23 @@ static int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return REDISMODULE_OK;
 }
 
+/* BF.LEAVES key
+ * How replicas and the AOF learn that the DEL which follows is a filter's departure for another node. */
+static int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    if (!(RedisModule_GetContextFlags(ctx) &
+          (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
+        return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (filter) filter->leaving = true;
+    RedisModule_CloseKey(key);
+    RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
 static const struct {
     const char *name;
     RedisModuleCmdFunc handler;
@@ -615,6 +634,7 @@ static const struct {
     {"bf.shards", BFShards_RedisCommand, "readonly", 1},
     {"bf.heal", BFHeal_RedisCommand, "write deny-oom", 1},
     {"bf.descriptor", BFDescriptor_RedisCommand, "write deny-oom admin", 1},
+    {"bf.leaves", BFLeaves_RedisCommand, "write admin", 1},
 };
 
 bool commands_register(RedisModuleCtx *ctx) {
