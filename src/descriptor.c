@@ -12,6 +12,14 @@ struct allocator descriptor_allocator = {malloc, realloc, free};
 #define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1)
 #define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8)
 
+/* A classic layer has more: nbits and nbytes, behind the fixed part. */
+#define CLASSIC_BYTES (8 + 8)
+
+/* The load state follows the last layer if the number of layers has this bit. */
+#define LOADING_BIT 0x80u
+#define LOAD_BYTES  (1 + 8 + 8 + 8 + 8)
+_Static_assert(SIZING_MAX_LAYERS < LOADING_BIT, "the number of layers needs the bit");
+
 static const uint8_t descriptor_magic[3] = {'B', 'F', 'D'};
 static const uint8_t shard_magic[4] = {'B', 'F', 'S', 'H'};
 
@@ -38,6 +46,16 @@ struct descriptor *descriptor_new(const char *tag, size_t tag_length) {
     return descriptor;
 }
 
+bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length) {
+    char *copy = descriptor_allocator.alloc(tag_length + 1);
+    if (!copy) return false;
+    memcpy(copy, tag, tag_length);
+    descriptor_allocator.free(descriptor->tag);
+    descriptor->tag = copy;
+    descriptor->tag_length = (uint32_t)tag_length;
+    return true;
+}
+
 void descriptor_free(struct descriptor *descriptor) {
     if (!descriptor) return;
     for (uint32_t i = 0; i < descriptor->nlayers; i++)
@@ -47,9 +65,8 @@ void descriptor_free(struct descriptor *descriptor) {
     descriptor_allocator.free(descriptor);
 }
 
-bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
-                          uint64_t capacity) {
-    uint8_t *created = alloc_zeroed(bitmap_bytes(layout->nshards));
+bool descriptor_append(struct descriptor *descriptor, const struct layer *like) {
+    uint8_t *created = alloc_zeroed(bitmap_bytes(like->layout.nshards));
     if (!created) return false;
     struct layer *layers = descriptor_allocator.realloc(descriptor->layers,
                                                         (descriptor->nlayers + 1) * sizeof *layers);
@@ -58,9 +75,16 @@ bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *la
         return false;
     }
     descriptor->layers = layers;
-    layers[descriptor->nlayers++] = (struct layer){
-        .kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity, .created = created};
+    struct layer *layer = &layers[descriptor->nlayers++];
+    *layer = *like;
+    layer->created = created;
     return true;
+}
+
+bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
+                          uint64_t capacity) {
+    const struct layer layer = {.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity};
+    return descriptor_append(descriptor, &layer);
 }
 
 uint32_t layer_count_created(const struct layer *layer) {
@@ -121,11 +145,24 @@ static uint64_t read_u64(const uint8_t *at) {
     return read_u32(at) | (uint64_t)read_u32(at + 4) << 32;
 }
 
+static size_t extra_bytes(enum layer_kind kind) {
+    return kind == LAYER_CLASSIC ? CLASSIC_BYTES : 0;
+}
+
 size_t descriptor_encoded_size(const struct descriptor *descriptor) {
     size_t nbytes = HEAD_BYTES + descriptor->tag_length;
     for (uint32_t i = 0; i < descriptor->nlayers; i++)
-        nbytes += LAYER_BYTES + bitmap_bytes(descriptor->layers[i].layout.nshards);
-    return nbytes;
+        nbytes += LAYER_BYTES + extra_bytes(descriptor->layers[i].kind) +
+                  bitmap_bytes(descriptor->layers[i].layout.nshards);
+    return nbytes + (descriptor->load.origin == LOAD_NONE ? 0 : LOAD_BYTES);
+}
+
+static uint8_t *encode_load(const struct load *load, uint8_t *at) {
+    at = put(at, load->origin, 1);
+    at = put(at, load->source, 8);
+    at = put(at, load->next, 8);
+    at = put(at, load->nbytes, 8);
+    return put(at, load->total, 8);
 }
 
 void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
@@ -141,28 +178,33 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
     at = put(at, descriptor->expansion, 4);
     at = put(at, descriptor->tag_length, 2);
     memcpy(at, descriptor->tag, descriptor->tag_length);
-    at = put(at + descriptor->tag_length, descriptor->nlayers, 1);
+    const unsigned loading = descriptor->load.origin == LOAD_NONE ? 0 : LOADING_BIT;
+    at = put(at + descriptor->tag_length, descriptor->nlayers | loading, 1);
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         at = put(at, layer->kind, 1);
         at = put(at, layer->layout.block_log2, 1);
         at = put(at, layer->layout.nprobes, 1);
-        at = put(at, 0, 1);
+        at = put(at, layer->flags, 1);
         at = put(at, layer->layout.nshards, 4);
         at = put(at, layer->layout.nblocks, 4);
         at = put(at, layer->capacity, 8);
         at = put(at, layer->nitems, 8);
+        if (layer->kind == LAYER_CLASSIC) {
+            at = put(at, layer->nbits, 8);
+            at = put(at, layer->nbytes, 8);
+        }
         memcpy(at, layer->created, bitmap_bytes(layer->layout.nshards));
         at += bitmap_bytes(layer->layout.nshards);
     }
+    if (loading) encode_load(&descriptor->load, at);
 }
 
 /* What must hold of a layout whatever made it. Products are bounded by the ranges of their factors. */
-static const char *layout_problem(const struct layout *layout) {
+static const char *layout_problem(const struct layout *layout, unsigned max_probes) {
     if (layout->block_log2 < LAYOUT_MIN_BLOCK_LOG2 || layout->block_log2 > LAYOUT_MAX_BLOCK_LOG2)
         return "block width out of range";
-    if (layout->nprobes < 1 || layout->nprobes > LAYOUT_MAX_PROBES)
-        return "number of probes out of range";
+    if (layout->nprobes < 1 || layout->nprobes > max_probes) return "number of probes out of range";
     if (layout->nshards < 1 || layout->nshards > LAYOUT_MAX_SHARDS)
         return "number of shards out of range";
     if (layout->nblocks < 1) return "a shard without blocks";
@@ -170,6 +212,25 @@ static const char *layout_problem(const struct layout *layout) {
         SIZING_MAX_SHARD_BYTES - SIZING_SHARD_OVERHEAD)
         return "shards larger than a string can be";
     return NULL;
+}
+
+static const char *classic_problem(const struct layer *layer) {
+    const uint64_t room = layer->layout.nshards * (uint64_t)layout_shard_bytes(&layer->layout);
+    if (layer->flags & ~LAYER_WIDE) return "unknown flags of a layer";
+    if (layer->nbits < 1 || (layer->nbits - 1) / 8 >= layer->nbytes || layer->nbytes > room)
+        return "more bits than bytes";
+    return NULL;
+}
+
+const char *layer_problem(const struct layer *layer) {
+    const bool classic = layer->kind == LAYER_CLASSIC;
+    const char *problem = layout_problem(&layer->layout, classic ? UINT8_MAX : LAYOUT_MAX_PROBES);
+    if (problem) return problem;
+    if (layer->capacity < 1 || layer->capacity > SIZING_MAX_CAPACITY)
+        return "capacity out of range";
+    if (classic) return classic_problem(layer);
+    if (layer->flags != 0) return "unknown flags of a layer";
+    return layer->nitems > layer->capacity ? "more items than capacity" : NULL;
 }
 
 static const char *head_problem(const struct descriptor *descriptor) {
@@ -183,46 +244,90 @@ static const char *head_problem(const struct descriptor *descriptor) {
     return NULL;
 }
 
-/* Reads the layer at *at, appends it, and moves *at behind it. */
+static const char *load_problem(const struct load *load) {
+    if (load->origin != LOAD_OURS && load->origin != LOAD_REDISBLOOM)
+        return "unknown origin of a half-loaded filter";
+    return load->next == 0 ? "a half-loaded filter that waits for nothing" : NULL;
+}
+
+const char *descriptor_problem(const struct descriptor *descriptor) {
+    const bool loading = descriptor->load.origin != LOAD_NONE;
+    const char *problem = head_problem(descriptor);
+    if (!problem && loading) problem = load_problem(&descriptor->load);
+    if (problem) return problem;
+    if (descriptor->nlayers < 1 || descriptor->nlayers > SIZING_MAX_LAYERS)
+        return "number of layers out of range";
+    if (descriptor->expansion == 0 && descriptor->nlayers > 1)
+        return "several layers, but no expansion";
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        problem = layer_problem(layer);
+        if (problem) return problem;
+        /* RedisBloom's counts are its own affair; of ours a shard must follow. */
+        if (layer->nitems > 0 && layer->kind == LAYER_BLOCKED && !loading &&
+            layer_count_created(layer) == 0)
+            return "items but no shards";
+    }
+    return NULL;
+}
+
+/* Reads the layer at *at, appends it, and moves *at behind it. What it appends can be freed, and is checked as far as
+ * its size goes; descriptor_problem checks the rest. */
 static const char *decode_layer(struct descriptor *descriptor, const uint8_t **at,
                                 const uint8_t *end) {
     if ((size_t)(end - *at) < LAYER_BYTES) return "too short";
-    struct layout layout;
-    if (get(at, 1) != LAYER_BLOCKED) return "unknown kind of layer";
-    layout.block_log2 = (uint8_t)get(at, 1);
-    layout.nprobes = (uint8_t)get(at, 1);
-    if (get(at, 1) != 0) return "unknown flags of a layer";
-    layout.nshards = (uint32_t)get(at, 4);
-    layout.nblocks = (uint32_t)get(at, 4);
-    const uint64_t capacity = get(at, 8), nitems = get(at, 8);
-    const char *problem = layout_problem(&layout);
+    struct layer layer = {0};
+    const unsigned kind = (unsigned)get(at, 1);
+    if (kind != LAYER_BLOCKED && kind != LAYER_CLASSIC) return "unknown kind of layer";
+    layer.kind = (enum layer_kind)kind;
+    layer.layout.block_log2 = (uint8_t)get(at, 1);
+    layer.layout.nprobes = (uint8_t)get(at, 1);
+    layer.flags = (uint8_t)get(at, 1);
+    layer.layout.nshards = (uint32_t)get(at, 4);
+    layer.layout.nblocks = (uint32_t)get(at, 4);
+    layer.capacity = get(at, 8);
+    layer.nitems = get(at, 8);
+    if ((size_t)(end - *at) < extra_bytes(layer.kind)) return "too short";
+    if (layer.kind == LAYER_CLASSIC) {
+        layer.nbits = get(at, 8);
+        layer.nbytes = get(at, 8);
+    }
+    const char *problem = layer_problem(&layer);
     if (problem) return problem;
-    if (capacity < 1 || capacity > SIZING_MAX_CAPACITY) return "capacity out of range";
-    if (nitems > capacity) return "more items than capacity";
-    const size_t nbitmap = bitmap_bytes(layout.nshards);
+    const size_t nbitmap = bitmap_bytes(layer.layout.nshards);
     if ((size_t)(end - *at) < nbitmap) return "too short";
-    if (layout.nshards % 8 && (*at)[nbitmap - 1] >> layout.nshards % 8)
+    if (layer.layout.nshards % 8 && (*at)[nbitmap - 1] >> layer.layout.nshards % 8)
         return "marks for shards that do not exist";
-    if (!descriptor_add_layer(descriptor, &layout, capacity)) return "out of memory";
-    struct layer *layer = descriptor_newest(descriptor);
-    memcpy(layer->created, *at, nbitmap);
-    layer->nitems = nitems;
-    if (nitems > 0 && layer_count_created(layer) == 0) return "items but no shards";
+    if (!descriptor_append(descriptor, &layer)) return "out of memory";
+    memcpy(descriptor_newest(descriptor)->created, *at, nbitmap);
     *at += nbitmap;
     return NULL;
+}
+
+static const char *decode_load(struct load *load, const uint8_t **at, const uint8_t *end) {
+    if ((size_t)(end - *at) < LOAD_BYTES) return "too short";
+    load->origin = (enum load_origin)get(at, 1);
+    load->source = get(at, 8);
+    load->next = get(at, 8);
+    load->nbytes = get(at, 8);
+    load->total = get(at, 8);
+    return load_problem(load);
 }
 
 /* Fills the rest of a descriptor, behind the tag. */
 static const char *decode_layers(struct descriptor *descriptor, const uint8_t *at,
                                  const uint8_t *end) {
-    const unsigned nlayers = (unsigned)get(&at, 1);
+    const unsigned first = (unsigned)get(&at, 1), nlayers = first & ~LOADING_BIT;
     if (nlayers < 1 || nlayers > SIZING_MAX_LAYERS) return "number of layers out of range";
-    if (descriptor->expansion == 0 && nlayers > 1) return "several layers, but no expansion";
     for (unsigned i = 0; i < nlayers; i++) {
         const char *problem = decode_layer(descriptor, &at, end);
         if (problem) return problem;
     }
-    return at == end ? NULL : "bytes behind the last layer";
+    if (first & LOADING_BIT) {
+        const char *problem = decode_load(&descriptor->load, &at, end);
+        if (problem) return problem;
+    }
+    return at == end ? descriptor_problem(descriptor) : "bytes behind the last layer";
 }
 
 struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const char **problem) {

@@ -66,6 +66,8 @@ static Arg descriptor[] = {ARG(KEY, "key"),
                             .flags = REDISMODULE_CMD_ARG_OPTIONAL,
                             .subargs = descriptor_state},
                            END};
+static Arg scandump[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), END};
+static Arg loadchunk[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), ARG(STRING, "data"), END};
 
 /* ---- keys: always the first argument ---- */
 
@@ -76,7 +78,7 @@ static Arg descriptor[] = {ARG(KEY, "key"),
 #define KEY_INSERT                                                                                 \
     (REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_INSERT)
 #define KEY_CREATE (REDISMODULE_CMD_KEY_OW | REDISMODULE_CMD_KEY_INSERT)
-#define KEY_UPDATE (REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_UPDATE)
+#define KEY_REPAIR (REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_UPDATE)
 #define KEY_REPLACE                                                                                \
     (REDISMODULE_CMD_KEY_RW | REDISMODULE_CMD_KEY_ACCESS | REDISMODULE_CMD_KEY_UPDATE)
 
@@ -109,13 +111,17 @@ static const struct entry {
     {"bf.plan", -3, 0, plan, "O(1)", "Tells what a filter would cost, without creating it."},
     {"bf.shards", 2, KEY_TELL, key_alone, "O(S), where S is the number of shards.",
      "Lists the strings that hold a filter's bits, their state and how full they are."},
-    {"bf.heal", 2, KEY_UPDATE, key_alone,
+    {"bf.heal", 2, KEY_REPAIR, key_alone,
      "O(S + B), where S is the number of shards and B the bytes of those that are replaced.",
      "Replaces the lost shards of a filter by empty ones and returns how many."},
+    {"bf.scandump", 3, KEY_READ, scandump, "O(N), where N is the number of bytes returned.",
+     "Returns a filter piece by piece, for BF.LOADCHUNK."},
+    {"bf.loadchunk", 4, KEY_REPAIR, loadchunk, "O(N), where N is the number of bytes given.",
+     "Builds a filter from the pieces that BF.SCANDUMP returned, here or in RedisBloom."},
     {"bf.descriptor", -2, KEY_REPLACE, descriptor, "O(S), where S is the number of shards.",
      "Returns or sets all of a filter but its bits. For replication and for tools."},
-    {"bf.leaves", 2, KEY_UPDATE, key_alone, "O(1)",
-     "Tells replicas that a filter leaves for another cluster node. Clients can't use it."},
+    {"bf.leaves", 2, KEY_REPLACE, key_alone, "O(1)",
+     "Says that a filter is about to leave for another cluster node. For replication only."},
 };
 
 static bool has_category;

@@ -118,17 +118,6 @@ static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *v
 
 /* ---- loading ---- */
 
-/* Gives a descriptor another tag; false for lack of memory. */
-static bool set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length) {
-    char *copy = descriptor_allocator.alloc(tag_length + 1);
-    if (!copy) return false;
-    memcpy(copy, tag, tag_length);
-    descriptor_allocator.free(descriptor->tag);
-    descriptor->tag = copy;
-    descriptor->tag_length = (uint32_t)tag_length;
-    return true;
-}
-
 /* Reads the shards that follow a descriptor, into keys of their own. */
 static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
@@ -161,7 +150,7 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, cons
     const char *name = key ? RedisModule_StringPtrLen(key, &length) : "";
     if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
         return "in a cluster no shards can share the slot of this name";
-    if (tag_length > DESCRIPTOR_MAX_TAG || !set_tag(descriptor, tag, tag_length))
+    if (tag_length > DESCRIPTOR_MAX_TAG || !descriptor_set_tag(descriptor, tag, tag_length))
         return "the key's name is too long";
     const uint64_t seed = layout_hash(tag, tag_length, registry_nrestores()).bits;
     descriptor->id = layout_hash(bytes, nbytes, seed).bits;
@@ -295,8 +284,8 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     shard_tag(name, length, &tag, &tag_length);
     /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
     const bool same_tag = cluster_enabled(contexts[0]);
-    if (!descriptor ||
-        (!same_tag && (tag_length > DESCRIPTOR_MAX_TAG || !set_tag(descriptor, tag, tag_length)))) {
+    if (!descriptor || (!same_tag && (tag_length > DESCRIPTOR_MAX_TAG ||
+                                      !descriptor_set_tag(descriptor, tag, tag_length)))) {
         descriptor_free(descriptor);
         return NULL;
     }

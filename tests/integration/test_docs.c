@@ -67,7 +67,9 @@ TEST(arity_and_key_flags_are_declared) {
     check_info(c, "bf.shards", 2, "...*1 +RO...");
     check_info(c, "bf.heal", 2, "...*2 +RW +update...");
     check_info(c, "bf.descriptor", -2, "...+RW +access +update...");
-    check_info(c, "bf.leaves", 2, "...*2 +RW +update...");
+    check_info(c, "bf.scandump", 3, "...+RO +access...");
+    check_info(c, "bf.loadchunk", 4, "...*2 +RW +update...");
+    check_info(c, "bf.leaves", 2, "...+RW +access +update...");
     check_info(c, "bf.plan", -3, "*0");
 }
 
