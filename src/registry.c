@@ -135,6 +135,7 @@ void registry_set_nrestores(uint64_t n) {
 }
 
 void registry_left(struct descriptor *descriptor) {
+    statistics_leave(descriptor);
     acquire();
     struct entry **at = find(descriptor->id);
     if (--(*at)->nlive == 0) remove_entry(at);
