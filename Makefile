@@ -57,7 +57,7 @@ CLIENTS := $(VARIANT)/tests/clients/test_hiredis $(wildcard tests/clients/test_*
 NODE_MODULES := tests/clients/node_modules/.package-lock.json
 export CC SANITIZER MODULE SERVER PORT DIR
 
-.PHONY: all run test unit integration build-tests test-clients test-servers fuzz fuzz-afl deps format check-format \
+.PHONY: all run test unit integration soak build-tests test-clients test-servers fuzz fuzz-afl deps format check-format \
 	clean help FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -73,6 +73,7 @@ help:
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
 	@echo 'make test-servers  integration tests on Valkey 8.0 from Debian backports, fetched to build/valkey'
+	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
@@ -129,6 +130,8 @@ test-servers:
 	@scripts/deps test
 	@$(MAKE) --no-print-directory all $(INTEGRATION)
 	@server=$$(scripts/valkey) && $$server --version && SERVER=$$server scripts/run-tests $(INTEGRATION)
+soak: all $(VARIANT)/tests/integration/test_model
+	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model fresh
 deps:
 	@scripts/deps dev
 
