@@ -9,7 +9,7 @@ endif
 PORT ?= 6379
 DIR ?= ./data
 
-PURE := src/layout.c src/sizing.c src/descriptor.c src/options.c
+PURE := src/layout.c src/sizing.c src/descriptor.c src/options.c src/adopted.c
 SRC := $(wildcard src/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
@@ -19,6 +19,8 @@ FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch])
 
 FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -I. -Isrc -Itests
 RELEASE_FLAGS := -O3
+# MD5, for adopted bitmaps: linked in, so that a server needs no further package, and not exported.
+LIBS := -l:libmd.a -Wl,--exclude-libs,ALL -lm
 ASAN_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 
 # A plain server can load a module built for ASAN only if the sanitizer's runtime was loaded before it.
@@ -76,7 +78,7 @@ help:
 	@cmp -s $< $@ || install -m 755 $< $@
 
 $(VARIANT)/shardbloom.so: $(SRC:%.c=$(VARIANT)/%.o)
-	$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lm
+	$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) $(LIBS)
 
 $(RELEASE)/%.o: %.c
 	@mkdir -p $(@D)
@@ -88,11 +90,11 @@ $(ASAN)/%.o: %.c
 
 # Unit tests link the pure sources bare, always with sanitizers.
 $(ASAN)/tests/unit/test_%: $(ASAN)/tests/unit/test_%.o $(HARNESS:%.c=$(ASAN)/%.o) $(PURE:%.c=$(ASAN)/%.o)
-	$(CC) $(ASAN_FLAGS) $(LDFLAGS) -o $@ $^ $(ASAN_LINK) -lm
+	$(CC) $(ASAN_FLAGS) $(LDFLAGS) -o $@ $^ $(ASAN_LINK) $(LIBS)
 
 $(VARIANT)/tests/integration/test_%: $(VARIANT)/tests/integration/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o) \
 		$(SERVER_HARNESS:%.c=$(VARIANT)/%.o) $(PURE:%.c=$(VARIANT)/%.o)
-	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis -lm
+	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis $(LIBS)
 
 # Packages are installed before anything is looked at, so the work is a second make.
 run:
