@@ -30,11 +30,11 @@ struct filter *filter_new(const struct filter_options *options, const char *tag,
     return filter_wrap(descriptor);
 }
 
-/* ---- one layer: the only functions that know how a kind of layer keeps its items ---- */
+/* ---- a blocked layer; the other kinds are behind layer.h ---- */
 
 /* Finds the block of an item in a layer, opening its shard; block is NULL where the shard was never created. False if
  * the shard is lost. */
-static inline bool layer_locate(struct shards *shards, uint32_t index, struct lookup *lookup) {
+static inline bool blocked_locate(struct shards *shards, uint32_t index, struct lookup *lookup) {
     const struct layer *layer = &shards->filter->descriptor->layers[index];
     const struct item_place place = layout_place(&layer->layout, lookup->hash.place);
     const struct shard_slot *slot = shards_open(shards, index, place.shard);
@@ -47,38 +47,88 @@ static inline bool layer_locate(struct shards *shards, uint32_t index, struct lo
     return true;
 }
 
-static inline bool layer_contains(const struct layer *layer, const struct lookup *lookup) {
+static inline bool blocked_contains(const struct layer *layer, const struct lookup *lookup) {
     return lookup->block && layout_test(&layer->layout, lookup->block, lookup->hash.bits);
 }
 
 /* Adds a new item to a layer whose shards are all sound, making the item's shard if need be. */
-static void layer_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
+static void blocked_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
     struct layer *layer = &shards->filter->descriptor->layers[index];
     if (!lookup->block) {
         const struct item_place place = layout_place(&layer->layout, lookup->hash.place);
         if (!layer_shard_created(layer, place.shard)) shards_create(shards, index, place.shard);
-        layer_locate(shards, index, lookup);
+        blocked_locate(shards, index, lookup);
     }
     layout_set(&layer->layout, lookup->block, lookup->hash.bits);
     layer->nitems++;
 }
 
-/* ---- all layers ---- */
+/* ---- a layer of any kind ---- */
 
-/* Marks as known what this layer contains. */
-static bool search_layer(struct shards *shards, uint32_t index, struct lookup *lookups, size_t n) {
+const struct layer_ops *layer_ops_of(enum layer_kind kind) {
+    switch (kind) {
+    case LAYER_BLOCKED:
+        break;
+    }
+    return NULL;
+}
+
+/* The two loops below are one: items are located AHEAD of being tested. They are written twice so that the one for
+ * blocked layers has no call and no branch on the kind in it. */
+static bool search_blocked(struct shards *shards, uint32_t index, struct lookup *lookups,
+                           size_t n) {
     const struct layer *layer = &shards->filter->descriptor->layers[index];
     const size_t ahead = n < AHEAD ? n - 1 : AHEAD;
     for (size_t i = 0; i < n + ahead; i++) {
-        if (i < n && lookups[i].answer == ANSWER_NEW && !layer_locate(shards, index, &lookups[i]))
+        if (i < n && lookups[i].answer == ANSWER_NEW && !blocked_locate(shards, index, &lookups[i]))
             return false;
         if (i < ahead) continue;
         struct lookup *lookup = &lookups[i - ahead];
-        if (lookup->answer == ANSWER_NEW && layer_contains(layer, lookup))
+        if (lookup->answer == ANSWER_NEW && blocked_contains(layer, lookup))
             lookup->answer = ANSWER_KNOWN;
     }
     return true;
 }
+
+static bool search_other(struct shards *shards, uint32_t index, const struct layer_ops *ops,
+                         struct lookup *lookups, size_t n) {
+    const size_t ahead = n < AHEAD ? n - 1 : AHEAD;
+    for (size_t i = 0; i < n + ahead; i++) {
+        if (i < n && lookups[i].answer == ANSWER_NEW && !ops->locate(shards, index, &lookups[i]))
+            return false;
+        if (i < ahead) continue;
+        struct lookup *lookup = &lookups[i - ahead];
+        if (lookup->answer == ANSWER_NEW && ops->contains(shards, index, lookup))
+            lookup->answer = ANSWER_KNOWN;
+    }
+    return true;
+}
+
+/* Marks as known what this layer contains. */
+static bool search_layer(struct shards *shards, uint32_t index, struct lookup *lookups, size_t n) {
+    const struct layer_ops *ops = layer_ops_of(shards->filter->descriptor->layers[index].kind);
+    return ops ? search_other(shards, index, ops, lookups, n)
+               : search_blocked(shards, index, lookups, n);
+}
+
+/* The same for one item of a layer whose shards are sound. In a blocked layer it leaves lookup->block there. */
+static bool layer_contains(struct shards *shards, uint32_t index, struct lookup *lookup) {
+    const struct layer *layer = &shards->filter->descriptor->layers[index];
+    const struct layer_ops *ops = layer_ops_of(layer->kind);
+    if (ops) return ops->locate(shards, index, lookup) && ops->contains(shards, index, lookup);
+    blocked_locate(shards, index, lookup);
+    return blocked_contains(layer, lookup);
+}
+
+static void layer_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
+    const struct layer_ops *ops = layer_ops_of(shards->filter->descriptor->layers[index].kind);
+    if (ops)
+        ops->insert(shards, index, lookup);
+    else
+        blocked_insert(shards, index, lookup);
+}
+
+/* ---- all layers ---- */
 
 static void hash_items(const struct descriptor *descriptor, struct lookup *lookups, size_t n) {
     for (size_t i = 0; i < n; i++) {
@@ -86,6 +136,7 @@ static void hash_items(const struct descriptor *descriptor, struct lookup *looku
         const char *item = RedisModule_StringPtrLen(lookups[i].item, &length);
         lookups[i].hash = layout_hash(item, length, descriptor->seed);
         lookups[i].answer = ANSWER_NEW;
+        lookups[i].own_for = 0;
     }
 }
 
@@ -128,10 +179,8 @@ static bool grow(struct filter *filter) {
  * Leaves lookup->block in the newest layer. */
 static bool added_meanwhile(struct shards *shards, uint32_t first, struct lookup *lookup) {
     const struct descriptor *descriptor = shards->filter->descriptor;
-    for (uint32_t index = first; index < descriptor->nlayers; index++) {
-        layer_locate(shards, index, lookup);
-        if (layer_contains(&descriptor->layers[index], lookup)) return true;
-    }
+    for (uint32_t index = first; index < descriptor->nlayers; index++)
+        if (layer_contains(shards, index, lookup)) return true;
     return false;
 }
 

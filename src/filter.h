@@ -2,21 +2,7 @@
 #ifndef FILTER_H
 #define FILTER_H
 
-#include "shard.h"
-
-enum answer {
-    ANSWER_KNOWN = 0, /* seen before, or a false positive */
-    ANSWER_NEW = 1,   /* not seen before; by filter_add, now added */
-    ANSWER_FULL = 2,  /* not seen before and not added: the filter can't take more */
-};
-
-/* One item on its way through a filter. The caller sets `item`; the rest is the filter's. */
-struct lookup {
-    RedisModuleString *item;
-    struct item_hash hash;
-    uint8_t *block;     /* of the layer at hand; NULL if its shard does not exist */
-    enum answer answer; /* the result */
-};
+#include "layer.h"
 
 /* What a new filter shall be like. */
 struct filter_options {
