@@ -19,7 +19,7 @@ const char *adopted_problem(const struct recipe *recipe) {
     if (recipe->digest == ADOPTED_NONE && recipe->nstrings > 1)
         return "several strings need the digest that chooses one of them";
     if (recipe->log2_bits < ADOPTED_MIN_LOG2_BITS || recipe->log2_bits > ADOPTED_MAX_LOG2_BITS)
-        return "a string has from 2^3 to 2^32 bits";
+        return "a string has from 2^9 to 2^32 bits";
     if (recipe->nseeds < 1 || recipe->nseeds > ADOPTED_MAX_SEEDS)
         return "from 1 to 64 seeds are possible";
     return NULL;
@@ -78,6 +78,14 @@ bool adopted_test(const struct recipe *recipe, const struct adopted_item *item,
         if (byte >= nbytes || !(string[byte] & 0x80u >> (positions[i] & 7))) return false;
     }
     return true;
+}
+
+void adopted_prefetch(const struct recipe *recipe, const struct adopted_item *item,
+                      const uint8_t *string, size_t nbytes) {
+    uint32_t positions[ADOPTED_MAX_SEEDS];
+    adopted_positions(recipe, item, positions);
+    for (unsigned i = 0; i < recipe->nseeds; i++)
+        if (positions[i] >> 3 < nbytes) __builtin_prefetch(string + (positions[i] >> 3));
 }
 
 size_t adopted_length(const struct recipe *recipe, const struct adopted_item *item) {

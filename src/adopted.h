@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ADOPTED_MIN_LOG2_BITS 3u  /* a byte */
+#define ADOPTED_MIN_LOG2_BITS 9u  /* a cache line */
 #define ADOPTED_MAX_LOG2_BITS 32u /* the longest string of the server */
 #define ADOPTED_MAX_SEEDS     64u
 #define ADOPTED_MAX_STRINGS   256u /* two hexadecimal digits choose no further */
@@ -38,6 +38,16 @@ extern const struct recipe adopted_default;
 /* What is wrong with a recipe, in words for an error; NULL if nothing. */
 const char *adopted_problem(const struct recipe *recipe);
 
+/* A recipe and the names of its strings. */
+struct adoption {
+    struct recipe recipe;
+    bool numbered; /* names are prefix0, prefix1, …; otherwise there is one, called prefix */
+    bool
+        owned; /* the strings are the filter's own copies, named like its shards; prefix is empty */
+    uint32_t prefix_length; /* bytes in prefix */
+    char *prefix;           /* not NUL-terminated */
+};
+
 /* What must be kept of an item between the functions below: its MD5, or nothing where the item is the value. */
 struct adopted_item {
     const char *bytes;
@@ -57,6 +67,10 @@ void adopted_positions(const struct recipe *recipe, const struct adopted_item *i
  * contained: that is what the recipes answer, whatever was inserted. */
 bool adopted_test(const struct recipe *recipe, const struct adopted_item *item,
                   const uint8_t *string, size_t nbytes);
+
+/* Asks the processor for the memory that adopted_test will look at. */
+void adopted_prefetch(const struct recipe *recipe, const struct adopted_item *item,
+                      const uint8_t *string, size_t nbytes);
 
 /* The length a string must have to hold the item's bits. */
 size_t adopted_length(const struct recipe *recipe, const struct adopted_item *item);

@@ -33,6 +33,22 @@ unsigned cluster_filter_slot(const struct descriptor *descriptor) {
     return crc16(descriptor->tag, descriptor->tag_length) & (NSLOTS - 1);
 }
 
+bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t length) {
+    const unsigned slot = cluster_key_slot(name, length);
+    bool fits = cluster_filter_slot(descriptor) == slot;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        for (uint32_t j = 0; fits && !layer_owns_shards(layer) && j < layer->layout.nshards; j++) {
+            RedisModuleString *shard = shard_name(descriptor, i, j);
+            size_t shard_length;
+            const char *text = RedisModule_StringPtrLen(shard, &shard_length);
+            fits = cluster_key_slot(text, shard_length) == slot;
+            RedisModule_FreeString(NULL, shard);
+        }
+    }
+    return fits;
+}
+
 /* One word of the slot list of a node: "7", "5-9", "[7->-node]" (migrating) or "[7-<-node]" (importing). */
 static enum slot_state state_in_word(const char *word, size_t length, unsigned slot) {
     char text[32];

@@ -9,8 +9,13 @@
 struct allocator descriptor_allocator = {malloc, realloc, free};
 
 /* Bytes of the fixed parts of the encoding; the tag and the layers' bitmaps come on top. */
-#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1)
-#define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8)
+#define HEAD_BYTES     (4 + 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1)
+#define LAYER_BYTES    (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8)
+#define ADOPTION_BYTES (1 + 1 + 1 + 1 + 2)
+
+/* Flags of an adoption. */
+#define ADOPTION_NUMBERED 1u
+#define ADOPTION_OWNED    2u
 
 static const uint8_t descriptor_magic[3] = {'B', 'F', 'D'};
 static const uint8_t shard_magic[4] = {'B', 'F', 'S', 'H'};
@@ -23,6 +28,25 @@ static void *alloc_zeroed(size_t nbytes) {
     void *memory = descriptor_allocator.alloc(nbytes);
     if (memory) memset(memory, 0, nbytes);
     return memory;
+}
+
+static void adoption_free(struct adoption *adoption) {
+    if (!adoption) return;
+    descriptor_allocator.free(adoption->prefix);
+    descriptor_allocator.free(adoption);
+}
+
+static struct adoption *adoption_copy(const struct adoption *from) {
+    struct adoption *copy = alloc_zeroed(sizeof *copy);
+    if (!copy) return NULL;
+    *copy = *from;
+    copy->prefix = descriptor_allocator.alloc((size_t)from->prefix_length + 1);
+    if (copy->prefix) {
+        memcpy(copy->prefix, from->prefix, from->prefix_length);
+        return copy;
+    }
+    adoption_free(copy);
+    return NULL;
 }
 
 struct descriptor *descriptor_new(const char *tag, size_t tag_length) {
@@ -40,8 +64,10 @@ struct descriptor *descriptor_new(const char *tag, size_t tag_length) {
 
 void descriptor_free(struct descriptor *descriptor) {
     if (!descriptor) return;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         descriptor_allocator.free(descriptor->layers[i].created);
+        adoption_free(descriptor->layers[i].adoption);
+    }
     descriptor_allocator.free(descriptor->layers);
     descriptor_allocator.free(descriptor->tag);
     descriptor_allocator.free(descriptor);
@@ -61,6 +87,41 @@ bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *la
     layers[descriptor->nlayers++] = (struct layer){
         .kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity, .created = created};
     return true;
+}
+
+bool descriptor_add_adopted(struct descriptor *descriptor, const struct adoption *adoption) {
+    struct adoption *copy = adoption_copy(adoption);
+    const struct recipe *recipe = &adoption->recipe;
+    const struct layout layout = {.nshards = recipe->nstrings,
+                                  .nblocks = 1u << (recipe->log2_bits - LAYOUT_MIN_BLOCK_LOG2),
+                                  .block_log2 = LAYOUT_MIN_BLOCK_LOG2,
+                                  .nprobes = recipe->nseeds};
+    if (!copy || !descriptor_add_layer(descriptor, &layout, adopted_capacity(recipe))) {
+        adoption_free(copy);
+        return false;
+    }
+    struct layer *layer = descriptor_newest(descriptor);
+    layer->kind = LAYER_ADOPTED;
+    layer->adoption = copy;
+    return true;
+}
+
+void descriptor_own_adopted(struct descriptor *descriptor) {
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        struct adoption *adoption = descriptor->layers[i].adoption;
+        if (!adoption) continue;
+        adoption->owned = true;
+        adoption->numbered = false;
+        adoption->prefix_length = 0;
+    }
+}
+
+void descriptor_disown(struct descriptor *descriptor) {
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        struct layer *layer = &descriptor->layers[i];
+        if (!layer_owns_shards(layer))
+            memset(layer->created, 0, bitmap_bytes(layer->layout.nshards));
+    }
 }
 
 uint32_t layer_count_created(const struct layer *layer) {
@@ -93,6 +154,7 @@ uint64_t descriptor_shard_bytes(const struct descriptor *descriptor) {
     uint64_t nbytes = 0;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
+        if (layer->adoption) continue;
         nbytes += layer_count_created(layer) *
                   (uint64_t)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout));
     }
@@ -115,9 +177,27 @@ static uint64_t get(const uint8_t **at, unsigned nbytes) {
 
 size_t descriptor_encoded_size(const struct descriptor *descriptor) {
     size_t nbytes = HEAD_BYTES + descriptor->tag_length;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct adoption *adoption = descriptor->layers[i].adoption;
         nbytes += LAYER_BYTES + bitmap_bytes(descriptor->layers[i].layout.nshards);
+        if (adoption)
+            nbytes += ADOPTION_BYTES + 8u * adoption->recipe.nseeds + adoption->prefix_length;
+    }
     return nbytes;
+}
+
+static uint8_t *encode_adoption(const struct adoption *adoption, uint8_t *at) {
+    const struct recipe *recipe = &adoption->recipe;
+    at = put(at, recipe->digest, 1);
+    at = put(at,
+             (adoption->numbered ? ADOPTION_NUMBERED : 0) | (adoption->owned ? ADOPTION_OWNED : 0),
+             1);
+    at = put(at, recipe->log2_bits, 1);
+    at = put(at, recipe->nseeds, 1);
+    at = put(at, adoption->prefix_length, 2);
+    for (unsigned i = 0; i < recipe->nseeds; i++) at = put(at, recipe->seeds[i], 8);
+    memcpy(at, adoption->prefix, adoption->prefix_length);
+    return at + adoption->prefix_length;
 }
 
 void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
@@ -146,11 +226,12 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
         at = put(at, layer->nitems, 8);
         memcpy(at, layer->created, bitmap_bytes(layer->layout.nshards));
         at += bitmap_bytes(layer->layout.nshards);
+        if (layer->adoption) at = encode_adoption(layer->adoption, at);
     }
 }
 
 /* What must hold of a layout whatever made it. Products are bounded by the ranges of their factors. */
-static const char *layout_problem(const struct layout *layout) {
+static const char *layout_problem(const struct layout *layout, enum layer_kind kind) {
     if (layout->block_log2 < LAYOUT_MIN_BLOCK_LOG2 || layout->block_log2 > LAYOUT_MAX_BLOCK_LOG2)
         return "block width out of range";
     if (layout->nprobes < 1 || layout->nprobes > LAYOUT_MAX_PROBES)
@@ -159,7 +240,7 @@ static const char *layout_problem(const struct layout *layout) {
         return "number of shards out of range";
     if (layout->nblocks < 1) return "a shard without blocks";
     if (((uint64_t)layout->nblocks << (layout->block_log2 - 3)) >
-        SIZING_MAX_SHARD_BYTES - SIZING_SHARD_OVERHEAD)
+        SIZING_MAX_SHARD_BYTES - (kind == LAYER_ADOPTED ? 0 : SIZING_SHARD_OVERHEAD))
         return "shards larger than a string can be";
     return NULL;
 }
@@ -175,32 +256,88 @@ static const char *head_problem(const struct descriptor *descriptor) {
     return NULL;
 }
 
-/* Reads the layer at *at, appends it, and moves *at behind it. */
+/* What stands behind the bitmap of an adopted layer; the prefix stays where it is. */
+static const char *decode_adoption(struct adoption *adoption, uint32_t nstrings, const uint8_t **at,
+                                   const uint8_t *end) {
+    if ((size_t)(end - *at) < ADOPTION_BYTES) return "too short";
+    struct recipe *recipe = &adoption->recipe;
+    recipe->nstrings = nstrings;
+    recipe->digest = (enum adopted_digest)get(at, 1);
+    const unsigned flags = (unsigned)get(at, 1);
+    recipe->log2_bits = (uint8_t)get(at, 1);
+    recipe->nseeds = (uint8_t)get(at, 1);
+    adoption->prefix_length = (uint32_t)get(at, 2);
+    const char *problem = adopted_problem(recipe);
+    if (problem) return problem;
+    if (flags & ~(ADOPTION_NUMBERED | ADOPTION_OWNED)) return "unknown flags of an adopted layer";
+    adoption->numbered = flags & ADOPTION_NUMBERED;
+    adoption->owned = flags & ADOPTION_OWNED;
+    if (adoption->owned && (adoption->numbered || adoption->prefix_length > 0))
+        return "own strings with a name";
+    if (!adoption->owned && !adoption->numbered && nstrings > 1) return "several strings, one name";
+    if ((size_t)(end - *at) < 8u * recipe->nseeds + adoption->prefix_length) return "too short";
+    for (unsigned i = 0; i < recipe->nseeds; i++) recipe->seeds[i] = get(at, 8);
+    adoption->prefix = (char *)*at;
+    *at += adoption->prefix_length;
+    return NULL;
+}
+
+static bool same_layout(const struct layout *a, const struct layout *b) {
+    return a->nshards == b->nshards && a->nblocks == b->nblocks && a->block_log2 == b->block_log2 &&
+           a->nprobes == b->nprobes;
+}
+
+/* Appends the layer whose fixed part was read; *at stands at its bitmap. */
+static const char *append_layer(struct descriptor *descriptor, enum layer_kind kind,
+                                const struct layout *layout, uint64_t capacity, const uint8_t **at,
+                                const uint8_t *end) {
+    const uint8_t *bitmap = *at;
+    const size_t nbitmap = bitmap_bytes(layout->nshards);
+    if ((size_t)(end - *at) < nbitmap) return "too short";
+    if (layout->nshards % 8 && bitmap[nbitmap - 1] >> layout->nshards % 8)
+        return "marks for shards that do not exist";
+    *at += nbitmap;
+    if (kind == LAYER_ADOPTED) {
+        struct adoption adoption;
+        if (descriptor->nlayers > 0) return "an adopted layer that is not the first";
+        const char *problem = decode_adoption(&adoption, layout->nshards, at, end);
+        if (problem) return problem;
+        if (!descriptor_add_adopted(descriptor, &adoption)) return "out of memory";
+        if (!same_layout(&descriptor_newest(descriptor)->layout, layout))
+            return "an adopted layer whose layout is not its recipe's";
+        descriptor_newest(descriptor)->capacity = capacity;
+    } else if (!descriptor_add_layer(descriptor, layout, capacity)) {
+        return "out of memory";
+    }
+    memcpy(descriptor_newest(descriptor)->created, bitmap, nbitmap);
+    return NULL;
+}
+
+/* Reads the layer at *at, appends it, and moves *at behind it. The items of an adopted layer are an estimate: it may
+ * hold more than it should, and they may be in strings that others made. */
 static const char *decode_layer(struct descriptor *descriptor, const uint8_t **at,
                                 const uint8_t *end) {
     if ((size_t)(end - *at) < LAYER_BYTES) return "too short";
     struct layout layout;
-    if (get(at, 1) != LAYER_BLOCKED) return "unknown kind of layer";
+    const uint64_t kind = get(at, 1);
+    if (kind != LAYER_BLOCKED && kind != LAYER_ADOPTED) return "unknown kind of layer";
     layout.block_log2 = (uint8_t)get(at, 1);
     layout.nprobes = (uint8_t)get(at, 1);
     if (get(at, 1) != 0) return "unknown flags of a layer";
     layout.nshards = (uint32_t)get(at, 4);
     layout.nblocks = (uint32_t)get(at, 4);
     const uint64_t capacity = get(at, 8), nitems = get(at, 8);
-    const char *problem = layout_problem(&layout);
+    const char *problem = layout_problem(&layout, (enum layer_kind)kind);
     if (problem) return problem;
     if (capacity < 1 || capacity > SIZING_MAX_CAPACITY) return "capacity out of range";
-    if (nitems > capacity) return "more items than capacity";
-    const size_t nbitmap = bitmap_bytes(layout.nshards);
-    if ((size_t)(end - *at) < nbitmap) return "too short";
-    if (layout.nshards % 8 && (*at)[nbitmap - 1] >> layout.nshards % 8)
-        return "marks for shards that do not exist";
-    if (!descriptor_add_layer(descriptor, &layout, capacity)) return "out of memory";
+    if (nitems > (kind == LAYER_ADOPTED ? SIZING_MAX_CAPACITY : capacity))
+        return "more items than capacity";
+    problem = append_layer(descriptor, (enum layer_kind)kind, &layout, capacity, at, end);
+    if (problem) return problem;
     struct layer *layer = descriptor_newest(descriptor);
-    memcpy(layer->created, *at, nbitmap);
     layer->nitems = nitems;
-    if (nitems > 0 && layer_count_created(layer) == 0) return "items but no shards";
-    *at += nbitmap;
+    if (kind != LAYER_ADOPTED && nitems > 0 && layer_count_created(layer) == 0)
+        return "items but no shards";
     return NULL;
 }
 

@@ -3,6 +3,7 @@
 #ifndef DESCRIPTOR_H
 #define DESCRIPTOR_H
 
+#include "adopted.h"
 #include "layout.h"
 
 #define DESCRIPTOR_VERSION       1u
@@ -11,7 +12,9 @@
 
 /* How a layer keeps its items. */
 enum layer_kind {
-    LAYER_BLOCKED = 1 /* our own shards: blocks addressed by layout.h */
+    LAYER_BLOCKED = 1, /* our own shards: blocks addressed by layout.h */
+    LAYER_ADOPTED =
+        3, /* bitmaps that others wrote with SETBIT, addressed by adopted.h; the first layer only */
 };
 
 struct layer {
@@ -21,6 +24,7 @@ struct layer {
     uint64_t nitems;   /* items added to this layer */
     uint8_t
         *created; /* one bit per shard, least significant first: has the shard ever been created? */
+    struct adoption *adoption; /* LAYER_ADOPTED: how and where; otherwise NULL */
 };
 
 struct descriptor {
@@ -53,12 +57,31 @@ void descriptor_free(struct descriptor *descriptor);
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
                           uint64_t capacity);
 
+/* Appends an empty layer of kind LAYER_ADOPTED, with a copy of the adoption, and derives its layout: a shard is a string,
+ * a block is a cache line of it. False for lack of memory. */
+bool descriptor_add_adopted(struct descriptor *descriptor, const struct adoption *adoption);
+
+/* Are the layer's strings the filter's own, to be copied, moved and removed with it? */
+static inline bool layer_owns_shards(const struct layer *layer) {
+    return !layer->adoption || layer->adoption->owned;
+}
+
+/* Makes copies of the adopted strings the filter's own: from now on they are named like shards. */
+void descriptor_own_adopted(struct descriptor *descriptor);
+
+/* Forgets the strings that are not the filter's own: what is left marked as created may be removed. */
+void descriptor_disown(struct descriptor *descriptor);
+
 static inline bool layer_shard_created(const struct layer *layer, uint32_t shard) {
     return layer->created[shard >> 3] >> (shard & 7) & 1;
 }
 
 static inline void layer_mark_created(struct layer *layer, uint32_t shard) {
     layer->created[shard >> 3] |= (uint8_t)(1u << (shard & 7));
+}
+
+static inline void layer_mark_lost(struct layer *layer, uint32_t shard) {
+    layer->created[shard >> 3] &= (uint8_t) ~(1u << (shard & 7));
 }
 
 static inline struct layer *descriptor_newest(const struct descriptor *descriptor) {
@@ -70,7 +93,8 @@ uint64_t descriptor_capacity(const struct descriptor *descriptor); /* of all lay
 uint64_t descriptor_nitems(const struct descriptor *descriptor);   /* in all layers */
 uint64_t descriptor_nshards(const struct descriptor *descriptor);  /* created, in all layers */
 uint64_t descriptor_shard_bytes(
-    const struct descriptor *descriptor); /* string bytes of all created shards */
+    const struct descriptor
+        *descriptor); /* string bytes of all created shards, adopted strings apart */
 
 /* The encoded form. descriptor_encode writes exactly descriptor_encoded_size bytes. descriptor_decode takes any bytes,
  * checks each and all of them, and returns NULL with the reason in *problem if they are not a valid descriptor. */

@@ -113,6 +113,7 @@ void registry_born(const struct descriptor *descriptor) {
 void registry_died(struct descriptor *descriptor) {
     acquire();
     struct entry **at = find(descriptor->id), *entry = *at;
+    descriptor_disown(descriptor);
     if (entry->nlive > 1 || descriptor_nshards(descriptor) == 0) {
         if (--entry->nlive == 0) remove_entry(at);
         descriptor_free(descriptor);

@@ -15,9 +15,10 @@ enum shard_status {
 
 /* What is remembered of one shard between commands (its name) and within one command (the open key). */
 struct shard_slot {
-    RedisModuleString *name;      /* built once, NULL before */
-    RedisModuleKey *key;          /* NULL unless the running command has it open */
-    uint8_t *blocks;              /* the first block, while key is open */
+    RedisModuleString *name; /* built once, NULL before */
+    RedisModuleKey *key;     /* NULL unless the running command has it open */
+    uint8_t *blocks;         /* the first block, while key is open */
+    size_t nbytes; /* in all blocks; an adopted string may be shorter than its layout says */
     struct shard_slot *next_open; /* the others that the running command has open */
 };
 
@@ -46,12 +47,20 @@ struct shard_slot *shards_open(struct shards *shards, uint32_t layer, uint32_t s
 /* Makes an empty shard, marks it as created and returns it open. Whatever is stored under its name is replaced. */
 struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t shard);
 
+/* For an adopted layer: opens the string, makes it at least nbytes long as SETBIT would, and marks it as created. Only
+ * for a string that is sound or not there. */
+struct shard_slot *shards_extend(struct shards *shards, uint32_t layer, uint32_t shard,
+                                 size_t nbytes);
+
 void shards_close(struct shards *shards);
 
 /* Is the shard there and sound? Leaves nothing open. */
 enum shard_status shards_check(struct shards *shards, uint32_t layer, uint32_t shard);
 
-/* A new string with the name of a shard. */
+/* The length of the strings of adopted layers. Leaves nothing open. */
+uint64_t shards_adopted_bytes(struct shards *shards);
+
+/* A new string with the name of a shard, or of an adopted string. */
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard);
 
 /* The part of a filter's name that its shards' names carry between braces, so that all share one cluster slot: the

@@ -68,10 +68,13 @@ static void save_shards(RedisModuleIO *rdb, struct shards *shards) {
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
-            if (!layer_shard_created(layer, j)) continue;
+            if (!layer_shard_created(layer, j) && !layer->adoption) continue;
             const struct shard_slot *slot = shards_open(shards, i, j);
-            RedisModule_SaveStringBuffer(rdb, slot ? (char *)slot->blocks : "",
-                                         slot ? layout_shard_bytes(&layer->layout) : 0);
+            /* Of an adopted string that is there but empty, one zero is saved, to tell it from a lost one. */
+            if (slot && slot->nbytes > 0)
+                RedisModule_SaveStringBuffer(rdb, (char *)slot->blocks, slot->nbytes);
+            else
+                RedisModule_SaveStringBuffer(rdb, "", slot ? 1 : 0);
             shards_close(shards);
         }
     }
@@ -111,18 +114,27 @@ static bool set_tag(struct descriptor *descriptor, const char *tag, size_t tag_l
     return true;
 }
 
+/* An empty string for a shard, or for nbytes of an adopted string that became the filter's own. */
+static struct shard_slot *make_shard(struct shards *shards, uint32_t layer, uint32_t shard,
+                                     size_t nbytes) {
+    return shards->filter->descriptor->layers[layer].adoption
+               ? shards_extend(shards, layer, shard, nbytes > 0 ? nbytes : 1)
+               : shards_create(shards, layer, shard);
+}
+
 /* Reads the shards that follow a descriptor, into keys of their own. */
 static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
-            if (!layer_shard_created(layer, j)) continue;
+            if (!layer_shard_created(layer, j) && !layer->adoption) continue;
             size_t nbytes;
             char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
             if (!bytes) return "truncated";
-            const bool fits = nbytes == layout_shard_bytes(&layer->layout);
-            if (fits) memcpy(shards_create(shards, i, j)->blocks, bytes, nbytes);
+            const size_t full = layout_shard_bytes(&layer->layout);
+            const bool fits = layer->adoption ? nbytes <= full : nbytes == full;
+            if (fits && nbytes > 0) memcpy(make_shard(shards, i, j, nbytes)->blocks, bytes, nbytes);
             shards_close(shards);
             RedisModule_Free(bytes);
             if (!fits && nbytes != 0) return "a shard of the wrong length";
@@ -156,7 +168,7 @@ static bool slot_fits(RedisModuleIO *rdb, const struct descriptor *descriptor) {
     if (!key || !cluster_enabled(RedisModule_GetContextFromIO(rdb))) return true;
     size_t length;
     const char *name = RedisModule_StringPtrLen(key, &length);
-    return cluster_key_slot(name, length) == cluster_filter_slot(descriptor);
+    return cluster_fits(descriptor, name, length);
 }
 
 static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
@@ -177,7 +189,10 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
         RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
         return NULL;
     }
-    if (form == SAVED_WHOLE) descriptor->id = registry_restored_id(descriptor->id);
+    if (form == SAVED_WHOLE) {
+        descriptor->id = registry_restored_id(descriptor->id);
+        descriptor_own_adopted(descriptor);
+    }
     struct filter *filter = filter_wrap(descriptor);
     registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
     if (form == SAVED_WHOLE) {
@@ -226,6 +241,7 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     }
     descriptor->id = registry_mix(from->descriptor->id, from->descriptor->ncopies++);
     descriptor->ncopies = 0;
+    descriptor_own_adopted(descriptor);
     struct filter *to = filter_wrap(descriptor);
     registry_born(descriptor);
 
@@ -240,8 +256,7 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
             const struct shard_slot *slot = shards_open(&source, i, j);
             /* A lost shard stays lost in the copy. */
             if (slot)
-                memcpy(shards_create(&target, i, j)->blocks, slot->blocks,
-                       layout_shard_bytes(&layer->layout));
+                memcpy(make_shard(&target, i, j, slot->nbytes)->blocks, slot->blocks, slot->nbytes);
             shards_close(&source);
             shards_close(&target);
         }
@@ -269,9 +284,7 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             const struct shard_slot *slot = shards_open(&shards, i, j);
             RedisModule_DigestAddLongLong(digest, slot ? SHARD_READY : shards.status);
-            if (slot)
-                RedisModule_DigestAddStringBuffer(digest, (char *)slot->blocks,
-                                                  layout_shard_bytes(&layer->layout));
+            if (slot) RedisModule_DigestAddStringBuffer(digest, (char *)slot->blocks, slot->nbytes);
             shards_close(&shards);
         }
     }

@@ -155,7 +155,8 @@ TEST(capacity_is_what_the_recipe_promises) {
     CHECK_RANGE((double)adopted_capacity(&recipe), (double)one / 2 - 1, (double)one / 2 + 1);
     recipe.nseeds = 6;
     CHECK_RANGE((double)adopted_capacity(&recipe), 42e6, 43e6);
-    recipe.log2_bits = 3;
+    recipe.log2_bits = 9;
+    recipe.nseeds = 1;
     CHECK_UINT(adopted_capacity(&recipe), 1); /* never none */
 }
 
@@ -185,7 +186,7 @@ TEST(impossible_recipes_are_refused) {
     recipe.digest = 3;
     CHECK(adopted_problem(&recipe) != NULL);
     recipe = adopted_default;
-    recipe.log2_bits = 2;
+    recipe.log2_bits = 8;
     CHECK(adopted_problem(&recipe) != NULL);
     recipe.log2_bits = 33;
     CHECK(adopted_problem(&recipe) != NULL);
