@@ -224,10 +224,12 @@ typedef int (*RedisModuleConfigSetNumericFunc)(const char *name, long long val, 
 typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *privdata,
                                           RedisModuleString **err);
 
-/* The methods of a data type; the order is the server's. Version 4 is Redis 7.0's. */
-#define REDISMODULE_TYPE_METHOD_VERSION 4
-#define REDISMODULE_AUX_BEFORE_RDB      (1 << 0)
-#define REDISMODULE_AUX_AFTER_RDB       (1 << 1)
+/* The methods of a data type; the order is the server's. Version 4 is Redis 7.0's; version 5, of Redis 7.2, has
+ * aux_save2, which may save nothing at all. */
+#define REDISMODULE_TYPE_METHODS_7_0 4
+#define REDISMODULE_TYPE_METHODS_7_2 5
+#define REDISMODULE_AUX_BEFORE_RDB   (1 << 0)
+#define REDISMODULE_AUX_AFTER_RDB    (1 << 1)
 
 typedef struct RedisModuleTypeMethods {
     uint64_t version;
@@ -248,6 +250,7 @@ typedef struct RedisModuleTypeMethods {
     size_t (*free_effort2)(RedisModuleKeyOptCtx *ctx, const void *value);
     void (*unlink2)(RedisModuleKeyOptCtx *ctx, const void *value);
     void *(*copy2)(RedisModuleKeyOptCtx *ctx, const void *value);
+    void (*aux_save2)(RedisModuleIO *rdb, int when);
 } RedisModuleTypeMethods;
 
 /* ---- functions: X(result, name, arguments) ---- */

@@ -54,17 +54,18 @@ static bool adopt_contains(struct shards *shards, uint32_t index, struct lookup 
     return slot && adopted_test(recipe, &item, slot->blocks, slot->nbytes);
 }
 
-/* The empty item is never contained, so it comes here again and again; it counts when it changes something. Others may
+/* The empty item is never contained, so it comes here again and again; it is new when it changes something. Others may
  * watch or cache the strings, so they learn of the change. */
-static void adopt_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
+static bool adopt_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
     const struct recipe *recipe = recipe_of(shards, index);
     const struct adopted_item item = item_of(recipe, lookup);
     struct layer *layer = &shards->filter->descriptor->layers[index];
     const struct shard_slot *slot =
         shards_extend(shards, index, adopted_string(recipe, &item), adopted_length(recipe, &item));
-    if (!adopted_set(recipe, &item, slot->blocks)) return;
+    if (!adopted_set(recipe, &item, slot->blocks)) return false;
     layer->nitems++;
     if (!layer_owns_shards(layer)) RedisModule_SignalModifiedKey(shards->ctx, slot->name);
+    return true;
 }
 
 const struct layer_ops adopt_layer_ops = {adopt_locate, adopt_contains, adopt_insert};

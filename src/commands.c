@@ -8,10 +8,12 @@
 #include "adopt.h"
 #include "cluster.h"
 #include "config.h"
+#include "docs.h"
 #include "filter.h"
 #include "options.h"
 #include "registry.h"
 #include "sizing.h"
+#include "statistics.h"
 #include "type.h"
 
 /* All fixed error texts. Those that RedisBloom has too are worded as there: clients match them. */
@@ -44,11 +46,12 @@ static bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode,
                         RedisModuleKey **key, struct filter **filter) {
     *key = RedisModule_OpenKey(ctx, name, mode);
     *filter = NULL;
-    if (!*key || RedisModule_KeyType(*key) == REDISMODULE_KEYTYPE_EMPTY) return true;
+    if (!*key) return true;
     if (RedisModule_ModuleTypeGetType(*key) == FilterType) {
         *filter = RedisModule_ModuleTypeGetValue(*key);
         return true;
     }
+    if (RedisModule_KeyType(*key) == REDISMODULE_KEYTYPE_EMPTY) return true;
     RedisModule_CloseKey(*key);
     RedisModule_ReplyWithError(ctx, REDISMODULE_ERRORMSG_WRONGTYPE);
     return false;
@@ -185,36 +188,48 @@ static struct lookup *lookups_for(RedisModuleString **items, size_t n, struct lo
     return lookups;
 }
 
-static void reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
-                          enum answer yes, bool array, const char *full) {
+/* Returns how many were answered with yes. */
+static size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
+                            enum answer yes, bool array, const char *full) {
+    size_t nyes = 0;
     if (array) RedisModule_ReplyWithArray(ctx, (long)n);
     for (size_t i = 0; i < n; i++) {
         if (lookups[i].answer == ANSWER_FULL)
             RedisModule_ReplyWithError(ctx, full);
         else
             RedisModule_ReplyWithBool(ctx, lookups[i].answer == yes);
+        nyes += lookups[i].answer == yes;
     }
+    return nyes;
 }
 
-/* Adds items to the filter, created if need be and if `options` is not NULL. */
+/* Adds items to the filter. If there is none, it is created: by `options`, else as configured. Without options, and
+ * so by BF.ADD and BF.MADD, the command is one that a replica can repeat as it is. */
 static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
                const struct options *options, bool array) {
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_filter(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
         return REDISMODULE_OK;
-    if (!filter && !options) RedisModule_ReplyWithError(ctx, ERROR_NOT_FOUND);
-    if (!filter && options) filter = create(ctx, name, key, options);
+    const bool existed = filter != NULL;
+    if (!filter && options && options->given & OPTION_NOCREATE) {
+        RedisModule_ReplyWithError(ctx, ERROR_NOT_FOUND);
+    } else if (!filter) {
+        const struct options configured = default_options();
+        filter = create(ctx, name, key, options ? options : &configured);
+    }
     if (filter) {
         struct lookup few[FEW], *lookups = lookups_for(items, n, few);
         struct shards shards = {
             .ctx = ctx, .filter = filter, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
         size_t nadded;
-        if (filter_add(&shards, name, lookups, n, &nadded))
+        if (filter_add(&shards, name, lookups, n, existed && !options, &nadded)) {
             reply_answers(ctx, lookups, n, ANSWER_NEW, array,
                           filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL);
-        else
+            statistics_added(n, nadded);
+        } else {
             reply_lost(&shards);
+        }
         shards_close(&shards);
         if (lookups != few) RedisModule_Free(lookups);
         if (nadded > 0) {
@@ -229,15 +244,13 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
 /* BF.ADD key item */
 static int BFAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3) return RedisModule_WrongArity(ctx);
-    const struct options options = default_options();
-    return add(ctx, argv[1], argv + 2, 1, &options, false);
+    return add(ctx, argv[1], argv + 2, 1, NULL, false);
 }
 
 /* BF.MADD key item [item ...] */
 static int BFMAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 3) return RedisModule_WrongArity(ctx);
-    const struct options options = default_options();
-    return add(ctx, argv[1], argv + 2, (size_t)argc - 2, &options, true);
+    return add(ctx, argv[1], argv + 2, (size_t)argc - 2, NULL, true);
 }
 
 /* BF.INSERT key [CAPACITY n] [ERROR rate] [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] [NOCREATE]
@@ -253,8 +266,7 @@ static int BFInsert_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
     const size_t first = 2 + options.nwords;
     if (!(options.given & OPTION_ITEMS) || first == (size_t)argc)
         return RedisModule_ReplyWithError(ctx, ERROR_NO_ITEMS);
-    return add(ctx, argv[1], argv + first, (size_t)argc - first,
-               options.given & OPTION_NOCREATE ? NULL : &options, true);
+    return add(ctx, argv[1], argv + first, (size_t)argc - first, &options, true);
 }
 
 static int check(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
@@ -266,9 +278,9 @@ static int check(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString
     struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
     if (!filter) {
         for (size_t i = 0; i < n; i++) lookups[i].answer = ANSWER_NEW;
-        reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL);
+        statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
     } else if (filter_check(&shards, lookups, n)) {
-        reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL);
+        statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
     } else {
         reply_lost(&shards);
     }
@@ -631,10 +643,12 @@ static const struct {
 };
 
 bool commands_register(RedisModuleCtx *ctx) {
+    docs_start(ctx);
     for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
         const int key = commands[i].key;
         if (RedisModule_CreateCommand(ctx, commands[i].name, commands[i].handler, commands[i].flags,
-                                      key, key, key) != REDISMODULE_OK)
+                                      key, key, key) != REDISMODULE_OK ||
+            !docs_describe(ctx, commands[i].name, commands[i].flags))
             return false;
     }
     return true;

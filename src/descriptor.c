@@ -175,6 +175,14 @@ static uint64_t get(const uint8_t **at, unsigned nbytes) {
     return value;
 }
 
+static uint32_t read_u32(const uint8_t *at) {
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+static uint64_t read_u64(const uint8_t *at) {
+    return read_u32(at) | (uint64_t)read_u32(at + 4) << 32;
+}
+
 size_t descriptor_encoded_size(const struct descriptor *descriptor) {
     size_t nbytes = HEAD_BYTES + descriptor->tag_length;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
@@ -409,4 +417,18 @@ void descriptor_shard_header(const struct descriptor *descriptor, uint32_t layer
     at = put(at, shard, 4);
     at = put(at, layout->nshards, 4);
     put(at, layout->nblocks, 4);
+}
+
+/* Compared field by field, since it is done for every command: building the expected header would cost more than
+ * testing all bits of an item. */
+bool descriptor_owns_shard(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
+                           const uint8_t *header) {
+    static const uint8_t reserved[SHARD_HEADER_BYTES - 28];
+    const struct layout *layout = &descriptor->layers[layer].layout;
+    return memcmp(header, shard_magic, sizeof shard_magic) == 0 &&
+           header[4] == DESCRIPTOR_VERSION && header[5] == layout->block_log2 &&
+           header[6] == layout->nprobes && header[7] == layer &&
+           read_u64(header + 8) == descriptor->id && read_u32(header + 16) == shard &&
+           read_u32(header + 20) == layout->nshards && read_u32(header + 24) == layout->nblocks &&
+           memcmp(header + 28, reserved, sizeof reserved) == 0;
 }

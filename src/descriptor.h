@@ -106,5 +106,7 @@ struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const 
 #define SHARD_HEADER_BYTES 55u
 void descriptor_shard_header(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
                              uint8_t header[SHARD_HEADER_BYTES]);
+bool descriptor_owns_shard(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
+                           const uint8_t *header);
 
 #endif

@@ -52,16 +52,18 @@ static inline bool blocked_contains(const struct layer *layer, const struct look
     return lookup->block && layout_test(&layer->layout, lookup->block, lookup->hash.bits);
 }
 
-/* Adds a new item to a layer whose shards are all sound, making the item's shard if need be. */
-static void blocked_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
+/* Adds an item to a layer whose shards are all sound, making the item's shard if need be. False if the layer contained
+ * it already. */
+static bool blocked_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
     struct layer *layer = &shards->filter->descriptor->layers[index];
     if (!lookup->block) {
         const struct item_place place = layout_place(&layer->layout, lookup->hash.place);
         if (!layer_shard_created(layer, place.shard)) shards_create(shards, index, place.shard);
         blocked_locate(shards, index, lookup);
     }
-    layout_set(&layer->layout, lookup->block, lookup->hash.bits);
-    layer->nitems++;
+    const bool changed = layout_set(&layer->layout, lookup->block, lookup->hash.bits);
+    layer->nitems += changed;
+    return changed;
 }
 
 /* ---- a layer of any kind ---- */
@@ -123,12 +125,9 @@ static bool layer_contains(struct shards *shards, uint32_t index, struct lookup 
     return blocked_contains(layer, lookup);
 }
 
-static void layer_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
+static bool layer_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
     const struct layer_ops *ops = layer_ops_of(shards->filter->descriptor->layers[index].kind);
-    if (ops)
-        ops->insert(shards, index, lookup);
-    else
-        blocked_insert(shards, index, lookup);
+    return ops ? ops->insert(shards, index, lookup) : blocked_insert(shards, index, lookup);
 }
 
 /* ---- all layers ---- */
@@ -159,11 +158,24 @@ void filter_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const struct 
     RedisModule_Free(bytes);
 }
 
-/* The items that changed something since the last call go out as one BF.MADD. */
-static void replicate_items(RedisModuleCtx *ctx, RedisModuleString *key, RedisModuleString **items,
-                            size_t *n) {
-    if (*n > 0) RedisModule_Replicate(ctx, "BF.MADD", "sv", key, items, *n);
-    *n = 0;
+/* What a command has to tell the replicas. */
+struct replication {
+    RedisModuleString *key;
+    RedisModuleString **changed; /* items that changed something and were not yet replicated */
+    size_t nchanged;
+};
+
+static void replicate_items(struct replication *replication, RedisModuleCtx *ctx) {
+    if (replication->nchanged > 0)
+        RedisModule_Replicate(ctx, "BF.MADD", "sv", replication->key, replication->changed,
+                              replication->nchanged);
+    replication->nchanged = 0;
+}
+
+/* First what went into the old layers, then the new layer: a replica must grow at the same item. */
+static void replicate_growth(struct replication *replication, struct shards *shards) {
+    replicate_items(replication, shards->ctx);
+    filter_replicate(shards->ctx, replication->key, shards->filter);
 }
 
 /* Appends a layer. Its error is tighter, so that the sum over all layers stays below the promise. */
@@ -178,47 +190,56 @@ static bool grow(struct filter *filter) {
            descriptor_add_layer(descriptor, &layout, capacity);
 }
 
-/* Was the item added by an earlier one of the same batch? Only layers from `first` on have changed since the search.
- * Leaves lookup->block in the newest layer. */
-static bool added_meanwhile(struct shards *shards, uint32_t first, struct lookup *lookup) {
-    const struct descriptor *descriptor = shards->filter->descriptor;
-    for (uint32_t index = first; index < descriptor->nlayers; index++)
-        if (layer_contains(shards, index, lookup)) return true;
-    return false;
+/* One item that the search did not find. Only layers from `first` on have changed since, by earlier items of the same
+ * batch, which may have been this very item. */
+static void add_one(struct shards *shards, struct replication *replication, uint32_t first,
+                    struct lookup *lookup) {
+    struct descriptor *descriptor = shards->filter->descriptor;
+    for (uint32_t index = first; index + 1 < descriptor->nlayers; index++) {
+        if (layer_contains(shards, index, lookup)) {
+            lookup->answer = ANSWER_KNOWN;
+            return;
+        }
+    }
+    const struct layer *newest = descriptor_newest(descriptor);
+    if (newest->nitems >= newest->capacity) {
+        if (layer_contains(shards, descriptor->nlayers - 1, lookup)) {
+            lookup->answer = ANSWER_KNOWN;
+            return;
+        }
+        if (!grow(shards->filter)) {
+            lookup->answer = ANSWER_FULL;
+            return;
+        }
+        replicate_growth(replication, shards);
+    }
+    /* With a single layer the search has left the block of that layer here, or NULL. */
+    if (descriptor->nlayers > 1) lookup->block = NULL;
+    if (layer_insert(shards, descriptor->nlayers - 1, lookup))
+        replication->changed[replication->nchanged++] = lookup->item;
+    else
+        lookup->answer = ANSWER_KNOWN;
 }
 
 bool filter_add(struct shards *shards, RedisModuleString *key, struct lookup *lookups, size_t n,
-                size_t *nadded) {
-    struct descriptor *descriptor = shards->filter->descriptor;
+                bool verbatim, size_t *nadded) {
+    RedisModuleString *stack[64];
+    struct replication replication = {.key = key, .changed = stack};
     *nadded = 0;
     if (!filter_check(shards, lookups, n)) return false;
-
-    RedisModuleString *stack[64],
-        **changed = n <= 64 ? stack : RedisModule_Alloc(n * sizeof *changed);
-    const uint32_t first = descriptor->nlayers - 1;
-    size_t nchanged = 0;
+    if (n > sizeof stack / sizeof *stack)
+        replication.changed = RedisModule_Alloc(n * sizeof *replication.changed);
+    const uint32_t first = shards->filter->descriptor->nlayers - 1;
     for (size_t i = 0; i < n; i++) {
-        struct lookup *lookup = &lookups[i];
-        if (lookup->answer == ANSWER_KNOWN) continue;
-        if ((*nadded > 0 || first > 0) && added_meanwhile(shards, first, lookup)) {
-            lookup->answer = ANSWER_KNOWN;
-            continue;
-        }
-        if (descriptor_newest(descriptor)->nitems >= descriptor_newest(descriptor)->capacity) {
-            if (!grow(shards->filter)) {
-                lookup->answer = ANSWER_FULL;
-                continue;
-            }
-            replicate_items(shards->ctx, key, changed, &nchanged);
-            filter_replicate(shards->ctx, key, shards->filter);
-            lookup->block = NULL;
-        }
-        layer_insert(shards, descriptor->nlayers - 1, lookup);
-        changed[nchanged++] = lookup->item;
-        ++*nadded;
+        if (lookups[i].answer == ANSWER_NEW) add_one(shards, &replication, first, &lookups[i]);
+        *nadded += lookups[i].answer == ANSWER_NEW;
     }
-    replicate_items(shards->ctx, key, changed, &nchanged);
-    if (changed != stack) RedisModule_Free(changed);
+    if (verbatim && replication.nchanged == n)
+        RedisModule_ReplicateVerbatim(
+            shards->ctx); /* for a single BF.ADD a third of the command's time */
+    else
+        replicate_items(&replication, shards->ctx);
+    if (replication.changed != stack) RedisModule_Free(replication.changed);
     return true;
 }
 
@@ -235,6 +256,7 @@ uint64_t filter_heal(struct shards *shards) {
                 layer_mark_lost(&descriptor->layers[layer], shard);
             else
                 continue; /* what took an adopted string's place may be somebody's data */
+            shards_check(shards, layer, shard); /* takes it off the list of lost ones */
             shards_close(shards);
             nhealed++;
         }

@@ -22,9 +22,10 @@ struct filter *filter_new(const struct filter_options *options, const char *tag,
 bool filter_check(struct shards *shards, struct lookup *lookups, size_t n);
 
 /* The same, and adds what is new; replicates exactly the items that changed something, and each new layer, under the
- * filter's key name. *nadded tells how many were new. */
+ * filter's key name. `verbatim`: the running command may be replicated as it is if all of its items are new. *nadded
+ * tells how many were. */
 bool filter_add(struct shards *shards, RedisModuleString *key, struct lookup *lookups, size_t n,
-                size_t *nadded);
+                bool verbatim, size_t *nadded);
 
 /* Replaces all lost shards by empty ones; returns how many. Adopted strings that are missing count as empty again; one
  * that something else took the place of stays lost. */

@@ -39,9 +39,9 @@ struct layer_ops {
     /* Does the layer contain the item? Only after locate, in the same command. */
     bool (*contains)(struct shards *shards, uint32_t index, struct lookup *lookup);
 
-    /* Adds an item that the layer does not contain, making the shards it lacks; counts it in layer->nitems. Only after
-     * locate said true for all items of the command, so that it can't fail. */
-    void (*insert)(struct shards *shards, uint32_t index, struct lookup *lookup);
+    /* Adds an item, making the shards it lacks, and counts it in layer->nitems; false if the layer contained it
+     * already. Only after locate said true for all items of the command, so that it can't fail. */
+    bool (*insert)(struct shards *shards, uint32_t index, struct lookup *lookup);
 };
 
 /* NULL for LAYER_BLOCKED. */

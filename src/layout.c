@@ -16,12 +16,9 @@ static inline size_t byte_of(uint64_t state, unsigned shift) {
     return (size_t)(state >> (shift + 3));
 }
 
-static inline uint8_t mask_of(uint64_t state, unsigned shift) {
-    return (uint8_t)(0x80u >> ((state >> shift) & 7));
-}
-
-static inline bool is_set(const uint8_t *block, uint64_t state, unsigned shift) {
-    return (block[byte_of(state, shift)] & mask_of(state, shift)) != 0;
+/* The bit's value, shifted to 0x80; above it stands rubbish. */
+static inline unsigned bit_at_80(const uint8_t *block, uint64_t state, unsigned shift) {
+    return (unsigned)block[byte_of(state, shift)] << (state >> shift & 7);
 }
 
 struct item_hash layout_hash(const void *item, size_t nbytes, uint64_t seed) {
@@ -37,26 +34,26 @@ bool layout_test(const struct layout *layout, const uint8_t *block, uint64_t bit
     unsigned left = layout->nprobes;
     for (; left >= 4; left -= 4) {
         const uint64_t s0 = bits, s1 = s0 * MULTIPLIER, s2 = s1 * MULTIPLIER, s3 = s2 * MULTIPLIER;
-        if (!(is_set(block, s0, shift) & is_set(block, s1, shift) & is_set(block, s2, shift) &
-              is_set(block, s3, shift)))
-            return false;
+        const unsigned all = bit_at_80(block, s0, shift) & bit_at_80(block, s1, shift) &
+                             bit_at_80(block, s2, shift) & bit_at_80(block, s3, shift);
+        if (!(all & 0x80)) return false;
         bits = s3 * MULTIPLIER;
     }
     for (; left > 0; left--, bits *= MULTIPLIER)
-        if (!is_set(block, bits, shift)) return false;
+        if (!(bit_at_80(block, bits, shift) & 0x80)) return false;
     return true;
 }
 
 bool layout_set(const struct layout *layout, uint8_t *block, uint64_t bits) {
     const unsigned shift = 64u - layout->block_log2;
-    uint8_t missing = 0;
+    unsigned changed = 0;
     for (unsigned left = layout->nprobes; left > 0; left--, bits *= MULTIPLIER) {
         uint8_t *byte = block + byte_of(bits, shift);
-        const uint8_t mask = mask_of(bits, shift);
-        missing |= (uint8_t)(~*byte & mask);
-        *byte |= mask;
+        const unsigned old = *byte, new = old | 0x80u >> (bits >> shift & 7);
+        changed |= old ^ new;
+        *byte = (uint8_t) new;
     }
-    return missing != 0;
+    return changed != 0;
 }
 
 /* Blocks of up to four lines are fetched whole, which the processor's own prefetcher likes; of wider ones only the

@@ -6,6 +6,7 @@
 #include "config.h"
 #include "descriptor.h"
 #include "registry.h"
+#include "statistics.h"
 #include "type.h"
 
 #define MODULE_NAME    "bf"
@@ -23,7 +24,8 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     }
     descriptor_allocator =
         (struct allocator){RedisModule_TryAlloc, RedisModule_Realloc, RedisModule_Free};
-    if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx))
+    if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx) ||
+        !statistics_start(ctx))
         return REDISMODULE_ERR;
     /* Commands signal their keys themselves, and only when something changed: a duplicate must neither abort a WATCH
      * nor invalidate a client's cache. */

@@ -15,6 +15,7 @@
 
 #include "cluster.h"
 #include "shard.h"
+#include "statistics.h"
 
 #define PERIOD_MS      100
 #define NAMES_PER_RUN  4096 /* bounds the time of one run of the timer */
@@ -103,6 +104,7 @@ static void remove_entry(struct entry **at) {
 }
 
 void registry_born(const struct descriptor *descriptor) {
+    statistics_join(descriptor);
     acquire();
     struct entry *entry = find_or_add(descriptor->id);
     entry->nlive++;
@@ -111,6 +113,7 @@ void registry_born(const struct descriptor *descriptor) {
 }
 
 void registry_died(struct descriptor *descriptor) {
+    statistics_leave(descriptor);
     acquire();
     struct entry **at = find(descriptor->id), *entry = *at;
     descriptor_disown(descriptor);
@@ -260,6 +263,13 @@ void registry_start(RedisModuleCtx *ctx) {
 }
 
 /* ---- RDB ---- */
+
+bool registry_has_something_to_save(void) {
+    acquire();
+    const bool something = nrestores > 0 || npending > 0;
+    release();
+    return something;
+}
 
 void registry_save(RedisModuleIO *rdb) {
     acquire();

@@ -20,6 +20,7 @@ void registry_died(struct descriptor *descriptor);
 uint64_t registry_restored_id(uint64_t id);
 
 /* What must outlive a restart from an RDB file: the dead whose shards are still there, and the count of restores. */
+bool registry_has_something_to_save(void);
 void registry_save(RedisModuleIO *rdb);
 bool registry_load(RedisModuleIO *rdb);
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cluster.h"
+#include "statistics.h"
 
 _Static_assert(sizeof(uint64_t) == 8 && SHARD_HEADER_BYTES == 55,
                "9 bytes of string header + 55 = one cache line");
@@ -52,6 +53,16 @@ bool shard_tag(const char *name, size_t length, const char **tag, size_t *tag_le
     return length > 0 && !memchr(name, '}', length);
 }
 
+/* Keeps count of the shards that are known to be lost. */
+static void set_lost(struct shard_slot *slot, bool lost) {
+    if (slot->lost == lost) return;
+    slot->lost = lost;
+    if (lost)
+        statistics.nlost++;
+    else
+        statistics.nlost--;
+}
+
 struct filter *filter_wrap(struct descriptor *descriptor) {
     struct filter *filter = RedisModule_Calloc(1, sizeof *filter);
     filter->descriptor = descriptor;
@@ -61,8 +72,10 @@ struct filter *filter_wrap(struct descriptor *descriptor) {
 static void free_slots(struct filter *filter) {
     for (uint32_t i = 0; i < filter->nslots; i++) {
         if (!filter->slots[i]) continue;
-        for (uint32_t j = 0; j < filter->descriptor->layers[i].layout.nshards; j++)
+        for (uint32_t j = 0; j < filter->descriptor->layers[i].layout.nshards; j++) {
             if (filter->slots[i][j].name) RedisModule_FreeString(NULL, filter->slots[i][j].name);
+            set_lost(&filter->slots[i][j], false);
+        }
         RedisModule_Free(filter->slots[i]);
     }
     RedisModule_Free(filter->slots);
@@ -79,6 +92,8 @@ struct descriptor *filter_unwrap(struct filter *filter) {
 
 void filter_replace(struct filter *filter, struct descriptor *descriptor) {
     free_slots(filter);
+    statistics_leave(filter->descriptor);
+    statistics_join(descriptor);
     descriptor_free(filter->descriptor);
     filter->descriptor = descriptor;
 }
@@ -122,7 +137,6 @@ static uint8_t *blocks_of(struct shards *shards, RedisModuleKey *key, uint32_t l
                           uint32_t shard, size_t *nbytes) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING) return NULL;
-    uint8_t expected[SHARD_HEADER_BYTES];
     size_t length;
     uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, &length, shards->mode);
     *nbytes = layout_shard_bytes(&descriptor->layers[layer].layout);
@@ -132,12 +146,13 @@ static uint8_t *blocks_of(struct shards *shards, RedisModuleKey *key, uint32_t l
         return string;
     }
     if (!string || length != SHARD_HEADER_BYTES + *nbytes) return NULL;
-    descriptor_shard_header(descriptor, layer, shard, expected);
-    return memcmp(string, expected, SHARD_HEADER_BYTES) == 0 ? string + SHARD_HEADER_BYTES : NULL;
+    return descriptor_owns_shard(descriptor, layer, shard, string) ? string + SHARD_HEADER_BYTES
+                                                                   : NULL;
 }
 
 static struct shard_slot *keep_open(struct shards *shards, struct shard_slot *slot,
                                     RedisModuleKey *key, uint8_t *blocks, size_t nbytes) {
+    set_lost(slot, false);
     slot->key = key;
     slot->blocks = blocks;
     slot->nbytes = nbytes;
@@ -162,21 +177,22 @@ static enum shard_status absent_status(struct shards *shards, uint32_t layer, ui
     return cluster_slot_state(shards->ctx, descriptor) == SLOT_MOVING ? SHARD_MISSING : SHARD_NONE;
 }
 
-struct shard_slot *shards_open(struct shards *shards, uint32_t layer, uint32_t shard) {
+struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32_t shard) {
     const struct layer *at = &shards->filter->descriptor->layers[layer];
     if (!layer_shard_created(at, shard) && !at->adoption) {
         shards->status = SHARD_NONE;
         return NULL;
     }
     struct shard_slot *slot = slot_of(shards->filter, layer, shard);
-    if (slot->key) return slot;
     RedisModuleKey *key = RedisModule_OpenKey(shards->ctx, slot->name, shards->mode);
     const bool there = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
     size_t nbytes;
     uint8_t *blocks = there ? blocks_of(shards, key, layer, shard, &nbytes) : NULL;
     if (blocks) return keep_open(shards, slot, key, blocks, nbytes);
     if (key) RedisModule_CloseKey(key);
-    return fail(shards, there ? SHARD_FOREIGN : absent_status(shards, layer, shard), layer, shard);
+    const enum shard_status status = there ? SHARD_FOREIGN : absent_status(shards, layer, shard);
+    set_lost(slot, status != SHARD_NONE);
+    return fail(shards, status, layer, shard);
 }
 
 struct shard_slot *shards_extend(struct shards *shards, uint32_t layer, uint32_t shard,
@@ -207,7 +223,10 @@ struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t
     uint8_t *string =
         (uint8_t *)RedisModule_StringDMA(key, &length, REDISMODULE_READ | REDISMODULE_WRITE);
     descriptor_shard_header(descriptor, layer, shard, string);
-    layer_mark_created(&descriptor->layers[layer], shard);
+    if (!layer_shard_created(&descriptor->layers[layer], shard)) {
+        layer_mark_created(&descriptor->layers[layer], shard);
+        statistics_shard_created(&descriptor->layers[layer]);
+    }
     return keep_open(shards, slot, key, string + SHARD_HEADER_BYTES, length - SHARD_HEADER_BYTES);
 }
 

@@ -20,6 +20,7 @@ struct shard_slot {
     uint8_t *blocks;         /* the first block, while key is open */
     size_t nbytes; /* in all blocks; an adopted string may be shorter than its layout says */
     struct shard_slot *next_open; /* the others that the running command has open */
+    bool lost;                    /* it was, when last looked at */
 };
 
 /* A filter in memory: the value of a key of our type. */
@@ -42,7 +43,15 @@ struct shards {
 };
 
 /* The open shard, from this command's earlier work or opened now; NULL with shards->status saying why not. */
-struct shard_slot *shards_open(struct shards *shards, uint32_t layer, uint32_t shard);
+struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32_t shard);
+
+static inline struct shard_slot *shards_open(struct shards *shards, uint32_t layer,
+                                             uint32_t shard) {
+    const struct filter *filter = shards->filter;
+    if (layer < filter->nslots && filter->slots[layer] && filter->slots[layer][shard].key)
+        return &filter->slots[layer][shard]; /* the case of all but the first item of a batch */
+    return shards_open_new(shards, layer, shard);
+}
 
 /* Makes an empty shard, marks it as created and returns it open. Whatever is stored under its name is replaced. */
 struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t shard);

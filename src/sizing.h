@@ -18,12 +18,13 @@
 #define SIZING_SHARD_HEADER   55u
 #define SIZING_SHARD_OVERHEAD (SIZING_SHARD_HEADER + 9u + 1u)
 
-/* The smallest layout that holds `capacity` items at a false-positive rate of at most `error`, in shards whose
- * allocation is at most shard_bytes (more only where there would be over LAYOUT_MAX_SHARDS of them). False when even
- * the largest shards are too small for it. */
+/* The smallest layout that holds `capacity` items, each of which was new to it when it came, at a false-positive rate
+ * of at most `error`, in shards whose allocation is at most shard_bytes (more only where there would be over
+ * LAYOUT_MAX_SHARDS of them). False when even the largest shards are too small for it. */
 bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, struct layout *layout);
 
-/* The expected false-positive rate of a layer with this layout when it holds nitems. */
+/* The expected false-positive rate of a layer with this layout after nitems different items came, whether they were
+ * new to it or false positives. */
 double sizing_rate(const struct layout *layout, uint64_t nitems);
 
 /* Bits per item of an ideal classic Bloom filter, the yardstick of documentation and BF.PLAN. */

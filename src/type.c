@@ -239,7 +239,8 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
         descriptor_free(descriptor);
         return NULL;
     }
-    descriptor->id = registry_mix(from->descriptor->id, from->descriptor->ncopies++);
+    /* Inverted, so that it can't be an id that RESTORE derives of the same number. */
+    descriptor->id = registry_mix(~from->descriptor->id, from->descriptor->ncopies++);
     descriptor->ncopies = 0;
     descriptor_own_adopted(descriptor);
     struct filter *to = filter_wrap(descriptor);
@@ -296,6 +297,12 @@ static void FilterAuxSave(RedisModuleIO *rdb, int when) {
     registry_save(rdb);
 }
 
+/* Where the server allows it, a file without anything to remember can be loaded without the module. */
+static void FilterAuxSaveIfAny(RedisModuleIO *rdb, int when) {
+    (void)when;
+    if (registry_has_something_to_save()) registry_save(rdb);
+}
+
 static int FilterAuxLoad(RedisModuleIO *rdb, int version, int when) {
     (void)when;
     return version <= ENCODING_VERSION && registry_load(rdb) ? REDISMODULE_OK : REDISMODULE_ERR;
@@ -303,7 +310,7 @@ static int FilterAuxLoad(RedisModuleIO *rdb, int version, int when) {
 
 bool type_register(RedisModuleCtx *ctx) {
     RedisModuleTypeMethods methods = {
-        .version = REDISMODULE_TYPE_METHOD_VERSION,
+        .version = REDISMODULE_TYPE_METHODS_7_0,
         .rdb_load = FilterRdbLoad,
         .rdb_save = FilterRdbSave,
         .aof_rewrite = FilterAofRewrite,
@@ -316,6 +323,11 @@ bool type_register(RedisModuleCtx *ctx) {
         .free_effort2 = FilterFreeEffort,
         .copy2 = FilterCopy,
     };
+    if (RedisModule_GetServerVersion() >= 0x00070200) {
+        methods.version = REDISMODULE_TYPE_METHODS_7_2;
+        methods.aux_save = NULL;
+        methods.aux_save2 = FilterAuxSaveIfAny;
+    }
     for (int i = 0; i < 2; i++) contexts[i] = RedisModule_GetDetachedThreadSafeContext(ctx);
     FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
     const RedisModuleEvent persistence = {REDISMODULE_EVENT_PERSISTENCE, 1};

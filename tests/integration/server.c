@@ -154,7 +154,8 @@ static void write_config(Server *s) {
     fprintf(f,
             "bind 127.0.0.1\nport %d\ndir %s\nlogfile %s/log\nsave \"\"\nappendonly no\n"
             "enable-debug-command yes\nrepl-diskless-sync-delay 0\nrepl-timeout 7200\n"
-            "repl-ping-replica-period 3600\ncrash-memcheck-enabled no\n",
+            "repl-ping-replica-period 3600\ncrash-memcheck-enabled no\n"
+            "shutdown-timeout 0\n",
             s->port, s->dir, s->dir);
     if (s->config) fprintf(f, "%s\n", s->config);
     if (s->module_args)

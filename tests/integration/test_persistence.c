@@ -238,3 +238,17 @@ TEST(aof_holds_changes_only) {
     EXPECT(c, "+OK", "SET x y");
     CHECK(server_aof_nbytes(s) > nbytes);
 }
+
+/* Both ids are derived from the original's; they were the same once. */
+TEST(a_copy_and_a_restored_dump_are_two_filters) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, ":1", "BF.ADD {t}original a");
+    const redisReply *dump = command(c, "DUMP {t}original");
+    EXPECT(c, ":1", "COPY {t}original {t}copy");
+    EXPECT(c, "+OK", "RESTORE {t}restored 0 %b", dump->str, (size_t)dump->len);
+    EXPECT(c, ":1", "BF.ADD {t}copy b");
+    EXPECT(c, "*2 :1 :1", "BF.MEXISTS {t}copy a b");
+    EXPECT(c, "*2 :1 :0", "BF.MEXISTS {t}restored a b");
+    EXPECT(c, "*2 :1 :0", "BF.MEXISTS {t}original a b");
+    EXPECT(c, ":6", "DBSIZE");
+}

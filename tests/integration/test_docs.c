@@ -1,0 +1,119 @@
+/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli that is made of
+ * them. */
+#include "check.h"
+#include "client.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The element after the one that is `name`, in a flat list of names and values; NULL if there is none. */
+static const redisReply *value_of(const redisReply *list, const char *name) {
+    for (size_t i = 0; list && i + 1 < list->elements; i += 2)
+        if (list->element[i]->str && strcmp(list->element[i]->str, name) == 0)
+            return list->element[i + 1];
+    return NULL;
+}
+
+static bool has_text(const redisReply *reply, const char *end) {
+    if (!reply || reply->type != REDIS_REPLY_STRING || reply->len == 0) return false;
+    return !end || strcmp(reply->str + reply->len - strlen(end), end) == 0;
+}
+
+/* Also fails for a command that was added and forgotten in docs.c. */
+TEST(every_command_is_documented) {
+    Client *c = server_start(NULL)->client;
+    const redisReply *names = command(c, "COMMAND LIST FILTERBY MODULE bf");
+    CHECK(names->elements >= 12);
+    for (size_t i = 0; i < names->elements; i++) {
+        const char *name = names->element[i]->str;
+        const redisReply *reply = command(c, "COMMAND DOCS %s", name);
+        const redisReply *docs = reply->elements == 2 ? reply->element[1] : NULL;
+        const redisReply *arguments = value_of(docs, "arguments");
+        const bool complete = has_text(value_of(docs, "summary"), ".") &&
+                              has_text(value_of(docs, "complexity"), NULL) &&
+                              has_text(value_of(docs, "since"), NULL) &&
+                              has_text(value_of(docs, "group"), "module") && arguments &&
+                              arguments->type == REDIS_REPLY_ARRAY && arguments->elements > 0;
+        if (!CHECK(complete)) CHECK_FAIL("incomplete: %s", name);
+    }
+}
+
+/* Names an element that COMMAND INFO has for the command, as text. */
+static void check_info(Client *c, const char *name, int arity, const char *key_flags) {
+    const redisReply *reply = command(c, "COMMAND INFO %s", name);
+    const redisReply *info = reply->elements == 1 ? reply->element[0] : NULL;
+    if (!info || info->elements < 9) {
+        CHECK_FAIL("no COMMAND INFO for %s", name);
+        return;
+    }
+    if (!CHECK_INT(info->element[1]->integer, arity)) CHECK_FAIL("arity of %s", name);
+    char *keys = keep(reply_text(info->element[8]));
+    if (!text_matches(keys, key_flags)) CHECK_FAIL("key specs of %s: %s", name, keys);
+}
+
+TEST(arity_and_key_flags_are_declared) {
+    Client *c = server_start(NULL)->client;
+    check_info(c, "bf.reserve", -4, "...+OW +insert...");
+    check_info(c, "bf.add", 3, "...+RW +access +insert...");
+    check_info(c, "bf.madd", -3, "...+RW +access +insert...");
+    check_info(c, "bf.insert", -4, "...+RW +access +insert...");
+    check_info(c, "bf.exists", 3, "...+RO +access...");
+    check_info(c, "bf.mexists", -3, "...+RO +access...");
+    check_info(c, "bf.card", 2, "...*1 +RO...");
+    check_info(c, "bf.info", -2, "...*1 +RO...");
+    check_info(c, "bf.shards", 2, "...*1 +RO...");
+    check_info(c, "bf.heal", 2, "...*2 +RW +update...");
+    check_info(c, "bf.descriptor", -2, "...+RW +access +update...");
+    check_info(c, "bf.plan", -3, "*0");
+}
+
+TEST(keys_are_found) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "*1 \"k\"", "COMMAND GETKEYS BF.INSERT k CAPACITY 10 ITEMS a b");
+    EXPECT(c, "*1 \"k\"", "COMMAND GETKEYS BF.MADD k a b c");
+    EXPECT(c, "*1 *2 \"k\" *3 +RW +access +insert", "COMMAND GETKEYSANDFLAGS BF.ADD k a");
+    EXPECT(c, "*1 *2 \"k\" *2 +RO +access", "COMMAND GETKEYSANDFLAGS BF.EXISTS k a");
+    EXPECT(c, "-ERR...no key arguments", "COMMAND GETKEYS BF.PLAN 0.01 100");
+}
+
+/* The server counts arguments before the command does, with the same words. */
+TEST(wrong_arity_is_an_error) {
+    Client *c = server_start(NULL)->client;
+    const char *lines[] = {"BF.RESERVE k 0.1",   "BF.ADD k",      "BF.ADD k a b",
+                           "BF.MADD k",          "BF.INSERT k a", "BF.EXISTS k",
+                           "BF.EXISTS k a b",    "BF.MEXISTS k",  "BF.CARD",
+                           "BF.CARD k k",        "BF.INFO",       "BF.INFO k SIZE 1",
+                           "BF.PLAN 0.1",        "BF.SHARDS",     "BF.HEAL",
+                           "BF.DESCRIPTOR",      "BF.SHARDS k k", "BF.HEAL k k",
+                           "BF.DESCRIPTOR k a b"};
+    for (size_t i = 0; i < N(lines); i++)
+        if (!EXPECT(c, "-ERR wrong number of arguments for 'bf...' command", lines[i]))
+            CHECK_FAIL("%s", lines[i]);
+}
+
+/* What redis-cli shows for "help COMMAND", and while one types: it has both from COMMAND DOCS. */
+TEST(redis_cli_shows_the_syntax) {
+    static const char *const syntax[][2] = {
+        {"bf.reserve", "key error_rate capacity [EXPANSION expansion|NONSCALING] [SEED seed] "
+                       "[SHARDSIZE bytes]"},
+        {"bf.insert",
+         "key [CAPACITY capacity] [ERROR error_rate] [EXPANSION expansion|NONSCALING] [SEED seed] "
+         "[SHARDSIZE bytes] [NOCREATE] ITEMS item [item ...]"},
+        {"bf.mexists", "key item [item ...]"},
+        {"bf.info", "key [CAPACITY|SIZE|FILTERS|ITEMS|EXPANSION]"},
+    };
+    Server *s = server_start(NULL);
+    for (size_t i = 0; i < N(syntax); i++) {
+        char line[128], output[2048] = "";
+        snprintf(line, sizeof(line), "timeout 20 redis-cli -p %d help %s", s->port, syntax[i][0]);
+        FILE *cli = popen(line, "r");
+        REQUIRE(cli);
+        size_t n = fread(output, 1, sizeof(output) - 1, cli);
+        output[n] = '\0';
+        CHECK_INT(pclose(cli), 0);
+        if (!CHECK(strstr(output, syntax[i][1]))) CHECK_FAIL("redis-cli says: %s", output);
+    }
+}

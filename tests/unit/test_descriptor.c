@@ -1,0 +1,378 @@
+/* The bytes of descriptors and shard headers: pinned, and read with distrust. */
+#include "check.h"
+#include "descriptor.h"
+#include "sizing.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define N(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Two layers, 11 shards of which some were created, a tag with a NUL and a brace in it. */
+static struct descriptor *example(void) {
+    struct descriptor *d = descriptor_new("a\0}", 3);
+    if (!d) return NULL;
+    d->id = 0x0123456789abcdef;
+    d->seed = 0xfedcba9876543210;
+    d->error = 0.001;
+    d->shard_bytes = 1 << 20;
+    d->ncopies = 5;
+    d->expansion = 2;
+    const struct layout first = {1, 2, 9, 7}, second = {10, 300, 11, 14};
+    if (!descriptor_add_layer(d, &first, 100) || !descriptor_add_layer(d, &second, 200)) {
+        descriptor_free(d);
+        return NULL;
+    }
+    d->layers[0].nitems = 100;
+    layer_mark_created(&d->layers[0], 0);
+    d->layers[1].nitems = 3;
+    layer_mark_created(&d->layers[1], 1);
+    layer_mark_created(&d->layers[1], 9);
+    return d;
+}
+
+/* docs/format.md shows the same bytes. */
+static const uint8_t
+    pinned[] =
+        {
+            'B',  'F',  'D',  1,                            /* magic, version */
+            0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01, /* id */
+            0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe, /* seed */
+            0xfc, 0xa9, 0xf1, 0xd2, 0x4d, 0x62, 0x50, 0x3f, /* error: the double 0.001 */
+            0x00, 0x00, 0x10, 0x00, 0,    0,    0,    0,    /* shard size */
+            5,    0,    0,    0,                            /* copies */
+            2,    0,    0,    0,                            /* expansion */
+            3,    0,                                        /* length of the tag */
+            'a',  0,    '}',                                /* tag */
+            2,                                              /* layers */
+            1,    9,    7,    0,    1,    0,    0,    0,    2,    0,    0, 0, /* kind, width, probes, flags, shards, blocks */
+            100,  0,    0,    0,    0,    0,    0,    0,    100,  0,    0, 0, 0,
+            0,    0,    0,    0x01, /* capacity, items, created */
+            1,    11,   14,   0,    10,   0,    0,    0,    0x2c, 0x01, 0, 0, /* the same of layer 1 */
+            200,  0,    0,    0,    0,    0,    0,    0,    3,    0,    0, 0, 0,
+            0,    0,    0,    0x02, 0x02,
+};
+
+static size_t encode(const struct descriptor *d, uint8_t **bytes) {
+    const size_t nbytes = descriptor_encoded_size(d);
+    *bytes = malloc(nbytes); /* exactly as large: the sanitizer sees a byte too many */
+    descriptor_encode(d, *bytes);
+    return nbytes;
+}
+
+/* Decodes a copy that ends where its memory ends. */
+static struct descriptor *decode(const uint8_t *bytes, size_t nbytes, const char **problem) {
+    uint8_t *copy = malloc(nbytes ? nbytes : 1);
+    memcpy(copy, bytes, nbytes);
+    *problem = NULL;
+    struct descriptor *d = descriptor_decode(copy, nbytes, problem);
+    free(copy);
+    CHECK((d == NULL) == (*problem != NULL));
+    return d;
+}
+
+static bool check_refused(const uint8_t *bytes, size_t nbytes, const char *reason) {
+    const char *problem;
+    struct descriptor *d = decode(bytes, nbytes, &problem);
+    const bool refused = CHECK(d == NULL) && CHECK_STR(problem, reason);
+    descriptor_free(d);
+    return refused;
+}
+
+TEST(encoding_is_the_pinned_one) {
+    struct descriptor *d = example();
+    uint8_t *bytes;
+    const size_t nbytes = encode(d, &bytes);
+    CHECK_MEM(bytes, nbytes, pinned, sizeof pinned);
+    free(bytes);
+    descriptor_free(d);
+}
+
+TEST(decoding_gives_back_every_field) {
+    const char *problem;
+    struct descriptor *d = decode(pinned, sizeof pinned, &problem);
+    REQUIRE(d);
+    CHECK_UINT(d->id, 0x0123456789abcdef);
+    CHECK_UINT(d->seed, 0xfedcba9876543210);
+    CHECK(d->error == 0.001);
+    CHECK_UINT(d->shard_bytes, 1 << 20);
+    CHECK_UINT(d->ncopies, 5);
+    CHECK_UINT(d->expansion, 2);
+    CHECK_MEM(d->tag, d->tag_length, "a\0}", 3);
+    CHECK_UINT(d->nlayers, 2);
+    CHECK_UINT(d->layers[1].kind, LAYER_BLOCKED);
+    CHECK_UINT(d->layers[1].layout.nshards, 10);
+    CHECK_UINT(d->layers[1].layout.nblocks, 300);
+    CHECK_UINT(d->layers[1].layout.block_log2, 11);
+    CHECK_UINT(d->layers[1].layout.nprobes, 14);
+    CHECK_UINT(d->layers[1].capacity, 200);
+    CHECK_UINT(d->layers[1].nitems, 3);
+    for (uint32_t i = 0; i < 10; i++)
+        CHECK(layer_shard_created(&d->layers[1], i) == (i == 1 || i == 9));
+    CHECK_UINT(descriptor_capacity(d), 300);
+    CHECK_UINT(descriptor_nitems(d), 103);
+    CHECK_UINT(descriptor_nshards(d), 3);
+    CHECK_UINT(descriptor_shard_bytes(d), (55 + 2 * 64) + 2 * (55 + 300 * 256));
+    uint8_t *bytes;
+    const size_t nbytes = encode(d, &bytes);
+    CHECK_MEM(bytes, nbytes, pinned, sizeof pinned);
+    free(bytes);
+    descriptor_free(d);
+}
+
+TEST(extreme_descriptors_round_trip) {
+    char *tag = calloc(1, DESCRIPTOR_MAX_TAG);
+    struct descriptor *d = descriptor_new(tag, DESCRIPTOR_MAX_TAG);
+    d->id = d->seed = UINT64_MAX;
+    d->error = SIZING_MIN_ERROR;
+    d->shard_bytes = SIZING_MAX_SHARD_BYTES;
+    d->ncopies = UINT32_MAX;
+    d->expansion = DESCRIPTOR_MAX_EXPANSION;
+    for (unsigned i = 0; i < SIZING_MAX_LAYERS; i++) {
+        const struct layout layout = {i % 2 ? LAYOUT_MAX_SHARDS : i + 1, 131071, 15,
+                                      LAYOUT_MAX_PROBES};
+        descriptor_add_layer(d, &layout, SIZING_MAX_CAPACITY);
+        layer_mark_created(descriptor_newest(d), layout.nshards - 1);
+        descriptor_newest(d)->nitems = SIZING_MAX_CAPACITY;
+    }
+    uint8_t *bytes, *again;
+    const size_t nbytes = encode(d, &bytes);
+    const char *problem;
+    struct descriptor *back = decode(bytes, nbytes, &problem);
+    REQUIRE(back);
+    const size_t nagain = encode(back, &again);
+    CHECK_MEM(again, nagain, bytes, nbytes);
+    CHECK_UINT(descriptor_nshards(back), SIZING_MAX_LAYERS);
+    free(again);
+    free(bytes);
+    free(tag);
+    descriptor_free(back);
+    descriptor_free(d);
+}
+
+TEST(what_the_sizing_makes_can_be_stored) {
+    for (uint64_t capacity = 1; capacity <= SIZING_MAX_CAPACITY; capacity *= 64) {
+        struct descriptor *d = descriptor_new("", 0);
+        struct layout layout;
+        d->error = SIZING_MAX_ERROR;
+        d->shard_bytes = SIZING_MIN_SHARD_BYTES;
+        if (CHECK(sizing_plan(capacity, 1e-12, d->shard_bytes, &layout)) &&
+            CHECK(descriptor_add_layer(d, &layout, capacity))) {
+            uint8_t *bytes;
+            const size_t nbytes = encode(d, &bytes);
+            const char *problem;
+            struct descriptor *back = decode(bytes, nbytes, &problem);
+            CHECK(back != NULL);
+            descriptor_free(back);
+            free(bytes);
+        }
+        descriptor_free(d);
+    }
+}
+
+TEST(every_truncation_is_refused) {
+    for (size_t n = 0; n < sizeof pinned; n++) {
+        const char *problem;
+        struct descriptor *d = decode(pinned, n, &problem);
+        if (!CHECK(d == NULL)) CHECK_FAIL("%zu bytes are enough", n);
+        descriptor_free(d);
+    }
+    uint8_t longer[sizeof pinned + 1] = {0};
+    memcpy(longer, pinned, sizeof pinned);
+    check_refused(longer, sizeof longer, "bytes behind the last layer");
+}
+
+/* What any reader relies on, whatever the bytes were. */
+static void check_valid(const struct descriptor *d) {
+    CHECK(isfinite(d->error) && d->error >= SIZING_MIN_ERROR && d->error <= SIZING_MAX_ERROR);
+    CHECK(d->shard_bytes >= SIZING_MIN_SHARD_BYTES && d->shard_bytes <= SIZING_MAX_SHARD_BYTES);
+    CHECK(d->expansion <= DESCRIPTOR_MAX_EXPANSION);
+    CHECK(d->nlayers >= 1 && d->nlayers <= SIZING_MAX_LAYERS);
+    for (uint32_t i = 0; i < d->nlayers; i++) {
+        const struct layer *layer = &d->layers[i];
+        const struct layout *layout = &layer->layout;
+        CHECK(layer->kind == LAYER_BLOCKED);
+        CHECK(layout->block_log2 >= 9 && layout->block_log2 <= 15);
+        CHECK(layout->nprobes >= 1 && layout->nprobes <= LAYOUT_MAX_PROBES);
+        CHECK(layout->nshards >= 1 && layout->nshards <= LAYOUT_MAX_SHARDS && layout->nblocks >= 1);
+        CHECK(layout_shard_bytes(layout) + SHARD_HEADER_BYTES <= 512u << 20);
+        CHECK(layer->capacity >= 1 && layer->capacity <= SIZING_MAX_CAPACITY);
+        CHECK(layer->nitems <= layer->capacity);
+        CHECK(layer_count_created(layer) <= layout->nshards);
+    }
+}
+
+/* Refused, or a valid descriptor that encodes to exactly these bytes: nothing is silently dropped. */
+static bool check_corrupted(const uint8_t *bytes, size_t nbytes) {
+    const char *problem;
+    struct descriptor *d = decode(bytes, nbytes, &problem);
+    if (!d) return false;
+    check_valid(d);
+    uint8_t *again;
+    const size_t nagain = encode(d, &again);
+    CHECK_MEM(again, nagain, bytes, nbytes);
+    free(again);
+    descriptor_free(d);
+    return true;
+}
+
+TEST(every_corruption_of_one_byte_is_refused_or_valid) {
+    unsigned naccepted = 0, nrefused = 0;
+    for (size_t at = 0; at < sizeof pinned; at++) {
+        for (unsigned value = 0; value < 256; value++) {
+            uint8_t bytes[sizeof pinned];
+            memcpy(bytes, pinned, sizeof pinned);
+            bytes[at] = (uint8_t)value;
+            if (value == pinned[at]) continue;
+            if (check_corrupted(bytes, sizeof bytes))
+                naccepted++;
+            else
+                nrefused++;
+        }
+    }
+    CHECK(nrefused > sizeof pinned * 255 / 3);
+    CHECK(naccepted > 0); /* another id, another seed */
+}
+
+TEST(corruption_of_several_bytes_is_refused_or_valid) {
+    srandom(1);
+    for (int round = 0; round < 100000; round++) {
+        uint8_t bytes[sizeof pinned];
+        memcpy(bytes, pinned, sizeof pinned);
+        for (int n = 0; n < 4; n++) bytes[(size_t)random() % sizeof bytes] = (uint8_t)random();
+        const size_t nbytes = sizeof bytes - (round % 3 ? 0 : (size_t)random() % 20);
+        check_corrupted(bytes, nbytes);
+    }
+    CHECK(true);
+}
+
+TEST(bad_values_are_refused_with_the_reason) {
+    static const struct {
+        size_t at;
+        uint8_t bytes[8];
+        size_t nbytes;
+        const char *reason;
+    } cases[] = {
+        {0, "X", 1, "not a descriptor"},
+        {3, {2}, 1, "written by a newer version of the module"},
+        {3, {0xff}, 1, "written by a newer version of the module"},
+        {3, {0}, 1, "unknown version"},
+        {20, {0, 0, 0, 0, 0, 0, 0xf8, 0x7f}, 8, "error rate out of range"}, /* NaN */
+        {20, {0, 0, 0, 0, 0, 0, 0xf0, 0x7f}, 8, "error rate out of range"}, /* infinite */
+        {20, {0, 0, 0, 0, 0, 0, 0xf0, 0x3f}, 8, "error rate out of range"}, /* 1 */
+        {20, {0}, 8, "error rate out of range"},
+        {28, {0xff, 0x0f, 0, 0, 0, 0, 0, 0}, 8, "shard size out of range"},
+        {28, {1, 0, 0, 0x20, 0, 0, 0, 0}, 8, "shard size out of range"},
+        {40, {1, 0x80, 0, 0}, 4, "expansion out of range"},
+        {40, {0}, 4, "several layers, but no expansion"},
+        {44, {0xff, 0xff}, 2, "too short"},
+        {49, {0}, 1, "number of layers out of range"},
+        {49, {65}, 1, "number of layers out of range"},
+        {50, {2}, 1, "unknown kind of layer"},
+        {53, {1}, 1, "unknown flags of a layer"},
+        {62, {0}, 8, "capacity out of range"},
+        {62, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
+        {70, {101}, 1, "more items than capacity"},
+        {78, {0}, 1, "items but no shards"},
+        {78, {3}, 1, "marks for shards that do not exist"},
+        {58, {0}, 4, "a shard without blocks"},
+        {58, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
+    };
+    for (size_t i = 0; i < N(cases); i++) {
+        uint8_t bytes[sizeof pinned];
+        memcpy(bytes, pinned, sizeof pinned);
+        memcpy(bytes + cases[i].at, cases[i].bytes, cases[i].nbytes);
+        if (!check_refused(bytes, sizeof bytes, cases[i].reason)) CHECK_FAIL("case %zu", i);
+    }
+    static const struct {
+        size_t at;
+        uint8_t value;
+    } layouts[] = {{51, 8}, {51, 16}, {52, 0}, {52, 65}, {54, 0}, {57, 1}};
+    for (size_t i = 0; i < N(layouts); i++) {
+        uint8_t bytes[sizeof pinned];
+        memcpy(bytes, pinned, sizeof pinned);
+        bytes[layouts[i].at] = layouts[i].value;
+        CHECK(!check_corrupted(bytes, sizeof bytes));
+    }
+}
+
+TEST(shard_header_is_the_pinned_one) {
+    static const uint8_t expected[55] = {
+        'B',  'F',  'S',  'H',  1,    11,   14,   1,    /* magic, version, width, probes, layer */
+        0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01, /* id */
+        9,    0,    0,    0,    10,   0,    0,    0,
+        0x2c, 0x01, 0,    0, /* shard, shards, blocks; the rest is 0 */
+    };
+    struct descriptor *d = example();
+    uint8_t header[SHARD_HEADER_BYTES];
+    memset(header, 0xff, sizeof header);
+    descriptor_shard_header(d, 1, 9, header);
+    CHECK_MEM(header, sizeof header, expected, sizeof expected);
+    descriptor_free(d);
+}
+
+/* ---- lack of memory: the n-th allocation fails, for every n ---- */
+
+static int allocations_left;
+static long nalive; /* allocations not yet freed */
+
+static void *scarce_alloc(size_t nbytes) {
+    if (allocations_left-- <= 0) return NULL;
+    nalive++;
+    return malloc(nbytes);
+}
+
+static void *scarce_realloc(void *old, size_t nbytes) {
+    if (allocations_left-- <= 0) return NULL;
+    nalive += (old == NULL);
+    return realloc(old, nbytes);
+}
+
+static void scarce_free(void *memory) {
+    nalive -= (memory != NULL);
+    free(memory);
+}
+
+TEST(lack_of_memory_leaves_no_trace) {
+    const struct allocator plain = descriptor_allocator;
+    descriptor_allocator = (struct allocator){scarce_alloc, scarce_realloc, scarce_free};
+    int nfailed = 0;
+    for (int n = 0; n < 100; n++) {
+        allocations_left = n;
+        struct descriptor *built = example();
+        CHECK_INT(built ? nalive > 0 : nalive, built ? 1 : 0);
+        descriptor_free(built);
+        CHECK_INT(nalive, 0);
+
+        allocations_left = n;
+        const char *problem = NULL;
+        struct descriptor *read = descriptor_decode(pinned, sizeof pinned, &problem);
+        if (!read) CHECK_STR(problem, "out of memory");
+        nfailed += (read == NULL);
+        descriptor_free(read);
+        CHECK_INT(nalive, 0);
+        CHECK((built == NULL) == (read == NULL));
+    }
+    descriptor_allocator = plain;
+    CHECK_INT(nfailed, 6); /* descriptor, tag, and for each layer a bitmap and the array */
+}
+
+/* A layer that could not be added leaves the descriptor as it was. */
+TEST(a_layer_that_cannot_be_added_changes_nothing) {
+    const struct allocator plain = descriptor_allocator;
+    for (int n = 0; n < 2; n++) {
+        struct descriptor *d = example();
+        descriptor_allocator = (struct allocator){scarce_alloc, scarce_realloc, scarce_free};
+        allocations_left = n;
+        const struct layout layout = {100, 1, 9, 1};
+        CHECK(!descriptor_add_layer(d, &layout, 1));
+        descriptor_allocator = plain;
+        uint8_t *bytes;
+        const size_t nbytes = encode(d, &bytes);
+        CHECK_MEM(bytes, nbytes, pinned, sizeof pinned);
+        free(bytes);
+        descriptor_free(d);
+    }
+    descriptor_free(NULL);
+}
