@@ -155,7 +155,7 @@ static struct shard_slot *keep_open(struct shards *shards, struct shard_slot *sl
     set_lost(slot, false);
     slot->key = key;
     slot->blocks = blocks;
-    slot->nbytes = nbytes;
+    slot->nbytes = (uint32_t)nbytes;
     slot->next_open = shards->open;
     shards->open = slot;
     return slot;
@@ -206,7 +206,8 @@ struct shard_slot *shards_extend(struct shards *shards, uint32_t layer, uint32_t
     }
     if (slot->nbytes < nbytes) {
         RedisModule_StringTruncate(slot->key, nbytes);
-        slot->blocks = (uint8_t *)RedisModule_StringDMA(slot->key, &slot->nbytes, mode);
+        slot->blocks = (uint8_t *)RedisModule_StringDMA(slot->key, &nbytes, mode);
+        slot->nbytes = (uint32_t)nbytes;
     }
     layer_mark_created(at, shard);
     return slot;

@@ -15,12 +15,12 @@ enum shard_status {
 
 /* What is remembered of one shard between commands (its name) and within one command (the open key). */
 struct shard_slot {
-    RedisModuleString *name; /* built once, NULL before */
-    RedisModuleKey *key;     /* NULL unless the running command has it open */
-    uint8_t *blocks;         /* the first block, while key is open */
-    size_t nbytes; /* in all blocks; an adopted string may be shorter than its layout says */
+    RedisModuleString *name;      /* built once, NULL before */
+    RedisModuleKey *key;          /* NULL unless the running command has it open */
+    uint8_t *blocks;              /* the first block, while key is open */
     struct shard_slot *next_open; /* the others that the running command has open */
-    bool lost;                    /* it was, when last looked at */
+    uint32_t nbytes; /* in all blocks; an adopted string may be shorter than its layout says */
+    bool lost;       /* it was, when last looked at */
 };
 
 /* A filter in memory: the value of a key of our type. */
