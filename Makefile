@@ -52,10 +52,15 @@ ASAN_LINK = -Wl,-rpath,$(dir $(ASAN_RUNTIME))
 endif
 
 UNIT := $(UNIT_SRC:%.c=$(ASAN)/%)
+FUZZ := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_$(TARGET)*.c))
+FUZZ_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 INTEGRATION := $(INTEGRATION_SRC:%.c=$(VARIANT)/%)
+CLIENTS := $(VARIANT)/tests/clients/test_hiredis $(wildcard tests/clients/test_*.py tests/clients/test_*.mjs)
+NODE_MODULES := tests/clients/node_modules/.package-lock.json
 export CC SANITIZER MODULE SERVER PORT DIR
 
-.PHONY: all run test unit integration build-tests deps format check-format clean help FORCE
+.PHONY: all run test unit integration build-tests test-clients test-servers fuzz fuzz-afl deps format check-format \
+	clean help FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -67,6 +72,9 @@ help:
 	@echo 'make test          unit and integration tests (SERVER=/path/to/redis-or-valkey-server)'
 	@echo 'make unit          unit tests alone; make integration: the others alone'
 	@echo '                   ONLY=file or ONLY=file:test runs a part of them'
+	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
+	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
+	@echo 'make test-servers  integration tests on Valkey 8.0 from Debian backports, fetched to build/valkey'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
@@ -96,6 +104,13 @@ $(VARIANT)/tests/integration/test_%: $(VARIANT)/tests/integration/test_%.o $(HAR
 		$(SERVER_HARNESS:%.c=$(VARIANT)/%.o) $(PURE:%.c=$(VARIANT)/%.o)
 	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis $(LIBS)
 
+$(VARIANT)/tests/clients/test_%: $(VARIANT)/tests/clients/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o)
+	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis
+
+$(NODE_MODULES): tests/clients/package-lock.json
+	cd tests/clients && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
 # Packages are installed before anything is looked at, so the work is a second make.
 run:
 	@scripts/run
@@ -108,8 +123,27 @@ unit: $(UNIT)
 	@scripts/run-tests $^
 integration: all $(INTEGRATION)
 	@scripts/run-tests $(INTEGRATION)
+test-clients:
+	@scripts/deps clients
+	@$(MAKE) --no-print-directory all $(CLIENTS) $(NODE_MODULES)
+	@tests/clients/with-server scripts/run-tests $(CLIENTS)
+test-servers:
+	@scripts/deps test
+	@$(MAKE) --no-print-directory all $(INTEGRATION)
+	@server=$$(scripts/valkey) && $$server --version && SERVER=$$server scripts/run-tests $(INTEGRATION)
 deps:
 	@scripts/deps dev
+
+# One binary for each tests/fuzz/fuzz_*.c; AFL++'s compiler takes the same sources (afl-fuzz -i seeds -o out -- binary).
+build/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
+	@mkdir -p $(@D)
+	clang $(filter-out -MMD -MP,$(FLAGS)) $(FUZZ_FLAGS) -o $@ $< $(PURE) $(LIBS)
+build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
+	@mkdir -p $(@D)
+	AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer -o $@ $< $(PURE) -lm
+fuzz: $(FUZZ)
+	@tests/fuzz/run $(or $(SECONDS),60) $^
+fuzz-afl: $(FUZZ:build/fuzz/%=build/afl/%)
 
 format:
 	clang-format -i $(FORMATTED)

@@ -51,7 +51,8 @@
 #define REDISMODULE_CTX_FLAGS_RESP3         (1 << 22)
 #define REDISMODULE_CTX_FLAGS_ASYNC_LOADING (1 << 23)
 
-#define REDISMODULE_NOTIFY_MODULE (1 << 13)
+#define REDISMODULE_NOTIFY_GENERIC (1 << 2)
+#define REDISMODULE_NOTIFY_MODULE  (1 << 13)
 
 /* ---- configuration ---- */
 #define REDISMODULE_CONFIG_DEFAULT 0
@@ -213,6 +214,8 @@ typedef struct RedisModuleUser RedisModuleUser;
 typedef int (*RedisModuleCmdFunc)(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 typedef void (*RedisModuleEventCallback)(RedisModuleCtx *ctx, RedisModuleEvent eid,
                                          uint64_t subevent, void *data);
+typedef int (*RedisModuleNotificationFunc)(RedisModuleCtx *ctx, int type, const char *event,
+                                           RedisModuleString *key);
 typedef void (*RedisModuleTimerProc)(RedisModuleCtx *ctx, void *data);
 typedef void (*RedisModuleInfoFunc)(RedisModuleInfoCtx *ctx, int for_crash_report);
 typedef RedisModuleString *(*RedisModuleConfigGetStringFunc)(const char *name, void *privdata);
@@ -336,6 +339,8 @@ typedef struct RedisModuleTypeMethods {
     X(void, DigestEndSequence, (RedisModuleDigest *))                                              \
     X(int, GetDbIdFromDigest, (RedisModuleDigest *))                                               \
     X(int, SubscribeToServerEvent, (RedisModuleCtx *, RedisModuleEvent, RedisModuleEventCallback)) \
+    X(int, SubscribeToKeyspaceEvents, (RedisModuleCtx *, int types, RedisModuleNotificationFunc))  \
+    X(int, AvoidReplicaTraffic, (void))                                                            \
     X(RedisModuleTimerID, CreateTimer,                                                             \
       (RedisModuleCtx *, mstime_t period, RedisModuleTimerProc, void *data))                       \
     X(RedisModuleCtx *, GetDetachedThreadSafeContext, (RedisModuleCtx *))                          \

@@ -342,8 +342,8 @@ static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_fie
     case INFO_CAPACITY:
         RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
         break;
-    case INFO_SIZE:
-        RedisModule_ReplyWithLongLong(ctx, (long long)(filter_memory(filter) +
+    case INFO_SIZE: /* as stored: the same on a primary and its replicas, unlike the memory in use */
+        RedisModule_ReplyWithLongLong(ctx, (long long)(descriptor_encoded_size(descriptor) +
                                                        descriptor_shard_bytes(descriptor) +
                                                        shards_adopted_bytes(&shards)));
         break;
@@ -579,13 +579,16 @@ static int reply_descriptor(RedisModuleCtx *ctx, RedisModuleString *name) {
     return REDISMODULE_OK;
 }
 
-/* BF.DESCRIPTOR key [bytes]
+/* BF.DESCRIPTOR key [bytes [restores]]
  * Without bytes: the descriptor as it is stored, for tools that read shards themselves. With bytes: sets it, exactly;
  * how replicas and the AOF learn of new filters and new layers. An existing filter can only be replaced by another
- * state of itself. */
+ * state of itself. A rewritten AOF also tells how many filters had been restored. */
 static int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc == 2) return reply_descriptor(ctx, argv[1]);
-    if (argc != 3) return RedisModule_WrongArity(ctx);
+    uint64_t nrestores = 0;
+    if (argc != 3 && argc != 4) return RedisModule_WrongArity(ctx);
+    if (argc == 4 && !word_to_u64(word_of(argv[3]), &nrestores))
+        return RedisModule_ReplyWithError(ctx, ERROR_DESCRIPTOR);
     const struct word bytes = word_of(argv[2]), name = word_of(argv[1]);
     const char *problem;
     struct descriptor *descriptor =
@@ -613,6 +616,7 @@ static int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
             filter_replace(filter, descriptor);
         else
             type_set(key, filter_wrap(descriptor));
+        if (argc == 4) registry_set_nrestores(nrestores);
         RedisModule_ReplicateVerbatim(ctx);
         RedisModule_SignalModifiedKey(ctx, argv[1]);
         RedisModule_ReplyWithSimpleString(ctx, "OK");

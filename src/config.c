@@ -28,7 +28,7 @@ static RedisModuleString *error_rate_string; /* what CONFIG GET shows: the user'
 static bool set_error_rate(struct word word, const char **problem) {
     static struct options options;
     if (!options_set_error(&options, word)) {
-        *problem = options.problem;
+        *problem = options.problem + strlen("ERR "); /* the server has its own code for it */
         return false;
     }
     config.error_rate = options.error;

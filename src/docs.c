@@ -81,7 +81,13 @@ static Arg info[] = {ARG(KEY, "key"), ARG_CHOICE("field", info_field), END};
 static Arg key_alone[] = {ARG(KEY, "key"), END};
 static Arg key_item[] = {ARG(KEY, "key"), ARG(STRING, "item"), END};
 static Arg key_items[] = {ARG(KEY, "key"), ARG_ITEMS(NULL), END};
-static Arg descriptor[] = {ARG(KEY, "key"), ARG_OPTION(STRING, "bytes", NULL), END};
+static Arg descriptor_state[] = {ARG(STRING, "bytes"), ARG_OPTION(INTEGER, "restores", NULL), END};
+static Arg descriptor[] = {ARG(KEY, "key"),
+                           {.name = "state",
+                            .type = REDISMODULE_ARG_TYPE_BLOCK,
+                            .flags = REDISMODULE_CMD_ARG_OPTIONAL,
+                            .subargs = descriptor_state},
+                           END};
 
 /* ---- keys: always the first argument ---- */
 

@@ -35,7 +35,7 @@ static size_t nbuckets; /* a power of two */
 static size_t nentries;
 static size_t npending;
 static uint64_t nremoved;
-static uint64_t nrestores;
+static uint64_t nrestores; /* main thread only */
 
 static void acquire(void) {
     pthread_mutex_lock(&lock);
@@ -127,11 +127,12 @@ void registry_died(struct descriptor *descriptor) {
     release();
 }
 
-uint64_t registry_restored_id(uint64_t id) {
-    acquire();
-    const uint64_t restored = registry_mix(id, nrestores++);
-    release();
-    return restored;
+uint64_t registry_nrestores(void) {
+    return nrestores;
+}
+
+void registry_set_nrestores(uint64_t n) {
+    nrestores = n;
 }
 
 struct registry_counts registry_count(void) {
@@ -148,6 +149,8 @@ static size_t next_names(struct descriptor *garbage, RedisModuleString **names, 
     size_t n = 0;
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
         struct layer *layer = &garbage->layers[i];
+        layer->nitems =
+            0; /* a layer without shards can't have any, and may be saved in this state */
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             if (!layer_shard_created(layer, j)) continue;
             if (n == max) return n;
@@ -246,12 +249,34 @@ static void sweep(RedisModuleCtx *ctx, bool primary) {
     }
 }
 
+void registry_purge_child(RedisModuleCtx *ctx) {
+    for (size_t i = 0; i < nbuckets; i++) {
+        for (struct entry *entry = buckets[i]; entry; entry = entry->next) {
+            /* In a slot that moves between nodes they are not dead: they have still to travel. */
+            if (!entry->garbage || cluster_slot_state(ctx, entry->garbage) != SLOT_OWNED) continue;
+            RedisModuleString *name;
+            while (next_names(entry->garbage, &name, 1) == 1) {
+                for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
+                    RedisModuleKey *key =
+                        RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE);
+                    if (key) RedisModule_DeleteKey(key);
+                    RedisModule_CloseKey(key);
+                }
+                RedisModule_FreeString(NULL, name);
+            }
+        }
+    }
+}
+
 static void on_timer(RedisModuleCtx *ctx, void *data) {
     (void)data;
     const int flags = RedisModule_GetContextFlags(ctx);
     const bool loading =
         flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING);
-    if (!loading && registry_count().npending > 0) sweep(ctx, flags & REDISMODULE_CTX_FLAGS_MASTER);
+    /* While clients are paused (CLIENT PAUSE, failover) the data set must stand still: a server that finds something
+     * to replicate then ends itself. */
+    if (!loading && !RedisModule_AvoidReplicaTraffic() && registry_count().npending > 0)
+        sweep(ctx, flags & REDISMODULE_CTX_FLAGS_MASTER);
     RedisModule_CreateTimer(ctx, PERIOD_MS, on_timer, NULL);
 }
 
@@ -312,8 +337,6 @@ bool registry_load(RedisModuleIO *rdb) {
         descriptor_free(garbage);
     }
     if (RedisModule_IsIOError(rdb)) return false;
-    acquire();
-    if (restores > nrestores) nrestores = restores;
-    release();
+    nrestores = restores;
     return true;
 }

@@ -15,9 +15,14 @@ void registry_born(const struct descriptor *descriptor);
 /* A value died. Takes the descriptor over. May be called on a background thread. */
 void registry_died(struct descriptor *descriptor);
 
-/* An id for a filter that is restored from a dump of the filter `id`: another one every time, the same ones in the
- * same order on a primary and on its replicas. */
-uint64_t registry_restored_id(uint64_t id);
+/* How many filters came to life by RESTORE. The same on a primary, on its replicas and after a restart, so that each
+ * of them gives the next restored filter the same id. */
+uint64_t registry_nrestores(void);
+void registry_set_nrestores(uint64_t n);
+
+/* Deletes the shards of the dead from the memory of a child that is about to rewrite the AOF: what it writes has no
+ * room for a list of them. */
+void registry_purge_child(RedisModuleCtx *ctx);
 
 /* What must outlive a restart from an RDB file: the dead whose shards are still there, and the count of restores. */
 bool registry_has_something_to_save(void);

@@ -127,8 +127,11 @@ static bool cut(uint64_t nblocks, uint64_t shard_bytes, struct layout *layout) {
         const uint64_t excess = nshards * share > limit ? nshards * share - limit : 0;
         const uint64_t total =
             nshards * sizing_size_class(share * block_bytes + SIZING_SHARD_OVERHEAD);
-        if (excess > least_excess || (excess == least_excess && total >= least)) continue;
-        least = total;
+        if (excess > least_excess) continue;
+        /* A batch opens every shard: each further one must save 1%. */
+        const uint64_t price = total + (nshards - fewest) * total / 100;
+        if (excess == least_excess && price >= least) continue;
+        least = price;
         least_excess = excess;
         layout->nshards = (uint32_t)nshards;
         layout->nblocks = (uint32_t)share;

@@ -23,9 +23,9 @@ RedisModuleType *FilterType;
 static bool saving;
 
 static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
-    (void)ctx;
     (void)event;
     (void)data;
+    if (what == REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START) registry_purge_child(ctx);
     saving = what != REDISMODULE_SUBEVENT_PERSISTENCE_ENDED &&
              what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
 }
@@ -97,7 +97,8 @@ static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *v
     const size_t nbytes = descriptor_encoded_size(filter->descriptor);
     uint8_t *bytes = RedisModule_Alloc(nbytes);
     descriptor_encode(filter->descriptor, bytes);
-    RedisModule_EmitAOF(aof, "BF.DESCRIPTOR", "sb", key, (char *)bytes, nbytes);
+    RedisModule_EmitAOF(aof, "BF.DESCRIPTOR", "sbl", key, (char *)bytes, nbytes,
+                        (long long)registry_nrestores());
     RedisModule_Free(bytes);
 }
 
@@ -114,12 +115,18 @@ static bool set_tag(struct descriptor *descriptor, const char *tag, size_t tag_l
     return true;
 }
 
-/* An empty string for a shard, or for nbytes of an adopted string that became the filter's own. */
+/* An empty string for a shard, or for nbytes of an adopted string that became the filter's own. What was there before,
+ * of a RESTORE that failed, is replaced. */
 static struct shard_slot *make_shard(struct shards *shards, uint32_t layer, uint32_t shard,
                                      size_t nbytes) {
-    return shards->filter->descriptor->layers[layer].adoption
-               ? shards_extend(shards, layer, shard, nbytes > 0 ? nbytes : 1)
-               : shards_create(shards, layer, shard);
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    if (!descriptor->layers[layer].adoption) return shards_create(shards, layer, shard);
+    RedisModuleString *name = shard_name(descriptor, layer, shard);
+    RedisModuleKey *key = RedisModule_OpenKey(shards->ctx, name, shards->mode);
+    if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY) RedisModule_DeleteKey(key);
+    RedisModule_CloseKey(key);
+    RedisModule_FreeString(NULL, name);
+    return shards_extend(shards, layer, shard, nbytes > 0 ? nbytes : 1);
 }
 
 /* Reads the shards that follow a descriptor, into keys of their own. */
@@ -143,23 +150,30 @@ static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
     return NULL;
 }
 
-/* A whole filter, from DUMP, becomes a new one: new id, and the tag of the key it is restored to. */
-static const char *load_whole(RedisModuleIO *rdb, struct filter *filter) {
-    const char *tag = "", *problem;
+/* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and a new id. The id must be
+ * one that no filter ever had, and the same on a replica which runs the same RESTORE: it is hashed from the dumped
+ * descriptor, the tag and the number of filters restored before. (A RESTORE that fails does not count, for it does not
+ * reach the replica. The next one of the same dump then gets the same id, and overwrites the same shards.) */
+static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, const char *bytes,
+                         size_t nbytes) {
+    const char *tag = "";
     size_t length = 0, tag_length = 0;
     const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
     const char *name = key ? RedisModule_StringPtrLen(key, &length) : "";
-    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
-    if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(ctx)) {
-        problem = "in a cluster no shards can share the slot of this name";
-    } else if (tag_length > DESCRIPTOR_MAX_TAG || !set_tag(filter->descriptor, tag, tag_length)) {
-        problem = "the key's name is too long";
-    } else {
-        struct shards shards = {
-            .ctx = ctx, .filter = filter, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
-        problem = load_shards(rdb, &shards);
-    }
-    return problem;
+    if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
+        return "in a cluster no shards can share the slot of this name";
+    if (tag_length > DESCRIPTOR_MAX_TAG || !set_tag(descriptor, tag, tag_length))
+        return "the key's name is too long";
+    const uint64_t seed = layout_hash(tag, tag_length, registry_nrestores()).bits;
+    descriptor->id = layout_hash(bytes, nbytes, seed).bits;
+    return NULL;
+}
+
+static const char *load_whole(RedisModuleIO *rdb, struct filter *filter) {
+    struct shards shards = {.ctx = context_for(RedisModule_GetDbIdFromIO(rdb)),
+                            .filter = filter,
+                            .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+    return load_shards(rdb, &shards);
 }
 
 /* In a cluster the shards must lie in the slot of the key that names them. */
@@ -184,15 +198,14 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
     if (!bytes) return NULL;
     const char *problem;
     struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
+    if (descriptor && form == SAVED_WHOLE) problem = renew(rdb, descriptor, bytes, nbytes);
     RedisModule_Free(bytes);
-    if (!descriptor) {
+    if (problem) {
         RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
+        descriptor_free(descriptor);
         return NULL;
     }
-    if (form == SAVED_WHOLE) {
-        descriptor->id = registry_restored_id(descriptor->id);
-        descriptor_own_adopted(descriptor);
-    }
+    if (form == SAVED_WHOLE) descriptor_own_adopted(descriptor);
     struct filter *filter = filter_wrap(descriptor);
     registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
     if (form == SAVED_WHOLE) {
@@ -292,6 +305,45 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
     RedisModule_DigestEndSequence(digest);
 }
 
+/* ---- keyspace events ---- */
+
+/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are moved here and now, on every server that runs the MOVE, replicas and replay of
+ * the AOF included, so that there is no moment at which they are apart. (Writing in a notification is safe where the
+ * command is done with the keyspace when it notifies, which is so for MOVE.) */
+static void move_shards(RedisModuleCtx *ctx, const struct descriptor *descriptor, int from,
+                        int to) {
+    RedisModule_SelectDb(ctx, from);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++) {
+            if (!layer_owns_shards(&descriptor->layers[i]) ||
+                !layer_shard_created(&descriptor->layers[i], j))
+                continue;
+            RedisModuleString *name = shard_name(descriptor, i, j);
+            RedisModuleCallReply *reply = RedisModule_Call(ctx, "MOVE", "sl", name, (long long)to);
+            if (reply) RedisModule_FreeCallReply(reply);
+            RedisModule_FreeString(NULL, name);
+        }
+    }
+}
+
+static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
+    (void)type;
+    static int moved_from; /* the event before move_to is always its move_from */
+    const int db = RedisModule_GetSelectedDb(ctx);
+    if (strcmp(event, "move_from") == 0) moved_from = db;
+    const bool moved = strcmp(event, "move_to") == 0;
+    if (!moved && strcmp(event, "restore") != 0) return REDISMODULE_OK;
+    RedisModuleKey *key =
+        RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
+    const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
+                                      ? RedisModule_ModuleTypeGetValue(key)
+                                      : NULL;
+    RedisModule_CloseKey(key);
+    if (filter && moved) move_shards(ctx, filter->descriptor, moved_from, db);
+    if (filter && !moved) registry_set_nrestores(registry_nrestores() + 1);
+    return REDISMODULE_OK;
+}
+
 static void FilterAuxSave(RedisModuleIO *rdb, int when) {
     (void)when;
     registry_save(rdb);
@@ -332,5 +384,7 @@ bool type_register(RedisModuleCtx *ctx) {
     FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
     const RedisModuleEvent persistence = {REDISMODULE_EVENT_PERSISTENCE, 1};
     return FilterType &&
-           RedisModule_SubscribeToServerEvent(ctx, persistence, OnPersistence) == REDISMODULE_OK;
+           RedisModule_SubscribeToServerEvent(ctx, persistence, OnPersistence) == REDISMODULE_OK &&
+           RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
+               REDISMODULE_OK;
 }

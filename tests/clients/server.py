@@ -1,11 +1,8 @@
-"""Servers and a runner for the tests in Python.
+"""Servers for the tests in Python that need more than one, or one of their own.
 
 Server() starts a real server with the module on a free port of 127.0.0.1, in a directory of its own; stop() ends it and
 fails if it had crashed. The server is $SERVER or redis-server, the module $MODULE or ./shardbloom.so. Should the test
 itself die, the kernel kills its servers.
-
-A test file ends with server.main(), which runs its tests (or those whose name contains the first argument) and speaks
-the language of scripts/run-tests: "  ok " and "  FAILED " lines, and "N passed, N failed" at the end.
 """
 
 import ctypes
@@ -14,10 +11,8 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-import unittest
 
 import redis
 
@@ -93,46 +88,3 @@ class Server:
         shutil.rmtree(self.dir, ignore_errors=True)
         if code not in (0, -signal.SIGTERM, -signal.SIGKILL) or "=== REDIS BUG REPORT" in text or "ERROR: Addr" in text:
             raise AssertionError("the server ended with %d:\n%s" % (code, text))
-
-
-class Result(unittest.TestResult):
-    def startTest(self, test):
-        super().startTest(test)
-        self.began = time.monotonic()
-        self.bad = False
-
-    def note(self, kind, test, err):
-        self.bad = True
-        print("".join(self._exc_info_to_string(err, test)).rstrip())
-
-    def addError(self, test, err):
-        super().addError(test, err)
-        self.note("error", test, err)
-
-    def addFailure(self, test, err):
-        super().addFailure(test, err)
-        self.note("failure", test, err)
-
-    def stopTest(self, test):
-        super().stopTest(test)
-        print("  %-7s %s (%.2f s)" % ("FAILED" if self.bad else "ok", test._testMethodName,
-                                      time.monotonic() - self.began), flush=True)
-
-
-def tests_in(suite):
-    for test in suite:
-        if isinstance(test, unittest.TestSuite):
-            yield from tests_in(test)
-        else:
-            yield test
-
-
-def main():
-    wanted = sys.argv[1] if len(sys.argv) > 1 else ""
-    loaded = unittest.defaultTestLoader.loadTestsFromModule(sys.modules["__main__"])
-    chosen = unittest.TestSuite(t for t in tests_in(loaded) if wanted in t.id())
-    result = Result()
-    chosen.run(result)
-    nbad = len({str(test) for test, _ in result.failures + result.errors})
-    print("%d passed, %d failed" % (max(0, result.testsRun - nbad), nbad))
-    sys.exit(1 if nbad else 0)

@@ -4,10 +4,12 @@ down to the last bit and the length of the strings."""
 
 import hashlib
 import random
+import sys
 import unittest
 
 import server
 from recipe import Recipe
+from result import run_tests
 
 # What people have: recipe parameters, and how BF.ADOPT is told of them.
 VARIANTS = {
@@ -163,4 +165,4 @@ class Adopt(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    server.main()
+    sys.exit(run_tests(sys.modules[__name__]))

@@ -336,9 +336,8 @@ void server_stop(Server *s, Stop how) {
     } else if (how == STOP_KILL) {
         kill_now(s);
     } else {
-        redisReply *r = s->client->redis ? redisCommand(s->client->redis, "SHUTDOWN %s",
-                                                        how == STOP_SAVE ? "SAVE" : "NOSAVE")
-                                         : NULL;
+        const char *shutdown = how == STOP_SAVE ? "SHUTDOWN SAVE" : "SHUTDOWN NOSAVE FORCE";
+        redisReply *r = s->client->redis ? redisCommand(s->client->redis, shutdown) : NULL;
         if (r) { /* an answer means that it stays */
             CHECK_FAIL("SHUTDOWN answered %s", r->str ? r->str : "something");
             freeReplyObject(r);

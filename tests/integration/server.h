@@ -23,7 +23,7 @@ typedef struct Server {
 } Server;
 
 typedef enum {
-    STOP_NOSAVE, /* SHUTDOWN NOSAVE */
+    STOP_NOSAVE, /* SHUTDOWN NOSAVE FORCE: also while a first AOF is being written */
     STOP_SAVE,   /* SHUTDOWN SAVE */
     STOP_KILL,   /* kill -9 */
 } Stop;

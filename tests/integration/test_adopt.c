@@ -387,3 +387,18 @@ TEST(hostile_descriptors_are_refused) {
     }
     EXPECT(c, "+PONG", "PING");
 }
+
+/* The strings stay in the database where others use them; the filter says that they are not where it is. */
+TEST(move_leaves_the_strings) {
+    Server *s = server_start(NULL);
+    Client *c = s->client;
+    EXPECT(c, "+OK", "BF.ADOPT k BITS 16");
+    EXPECT(c, ":1", "BF.ADD k a");
+    EXPECT(c, ":1", "MOVE k 1");
+    EXPECT(c, ":1", "EXISTS bloomfilter");
+    EXPECT(c, "+OK", "SELECT 1");
+    EXPECT(c, "-SHARDLOST...", "BF.EXISTS k a");
+    EXPECT(c, ":1", "MOVE k 0");
+    EXPECT(c, "+OK", "SELECT 0");
+    EXPECT(c, ":1", "BF.EXISTS k a");
+}

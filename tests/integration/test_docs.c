@@ -82,13 +82,25 @@ TEST(keys_are_found) {
 /* The server counts arguments before the command does, with the same words. */
 TEST(wrong_arity_is_an_error) {
     Client *c = server_start(NULL)->client;
-    const char *lines[] = {"BF.RESERVE k 0.1",   "BF.ADD k",      "BF.ADD k a b",
-                           "BF.MADD k",          "BF.INSERT k a", "BF.EXISTS k",
-                           "BF.EXISTS k a b",    "BF.MEXISTS k",  "BF.CARD",
-                           "BF.CARD k k",        "BF.INFO",       "BF.INFO k SIZE 1",
-                           "BF.PLAN 0.1",        "BF.SHARDS",     "BF.HEAL",
-                           "BF.DESCRIPTOR",      "BF.SHARDS k k", "BF.HEAL k k",
-                           "BF.DESCRIPTOR k a b"};
+    const char *lines[] = {"BF.RESERVE k 0.1",
+                           "BF.ADD k",
+                           "BF.ADD k a b",
+                           "BF.MADD k",
+                           "BF.INSERT k a",
+                           "BF.EXISTS k",
+                           "BF.EXISTS k a b",
+                           "BF.MEXISTS k",
+                           "BF.CARD",
+                           "BF.CARD k k",
+                           "BF.INFO",
+                           "BF.INFO k SIZE 1",
+                           "BF.PLAN 0.1",
+                           "BF.SHARDS",
+                           "BF.HEAL",
+                           "BF.DESCRIPTOR",
+                           "BF.SHARDS k k",
+                           "BF.HEAL k k",
+                           "BF.DESCRIPTOR k a 1 b"};
     for (size_t i = 0; i < N(lines); i++)
         if (!EXPECT(c, "-ERR wrong number of arguments for 'bf...' command", lines[i]))
             CHECK_FAIL("%s", lines[i]);

@@ -135,7 +135,7 @@ TEST(aof_switched_on_later) {
 /* Whatever was answered before the crash is there after it. */
 TEST(kill_loses_nothing_that_was_answered) {
     Server *s = server_start(aof_preamble);
-    EXPECT(s->client, "+OK", "BF.RESERVE k 0.0001 50 SEED 9 SHARDSIZE 4096");
+    EXPECT(s->client, "+OK", "BF.RESERVE k 0.0000001 50 SEED 9 SHARDSIZE 4096");
     long long n = 0;
     for (int crash = 0; crash < 5; crash++) {
         for (int i = 0; i < 150; i++) EXPECT(s->client, ":1", "BF.ADD k i%lld", n++);

@@ -1,0 +1,77 @@
+/* Any words to the parser of options: the first byte says which options are allowed, the rest are the words, one in each
+ * line. What is accepted lies in range, can be sized, and what was sized can be stored. */
+#include "fuzz.h"
+
+#include "descriptor.h"
+#include "options.h"
+#include "sizing.h"
+
+static void check_sizing(const struct options *options) {
+    struct layout layout;
+    const double error = sizing_layer_error(options->error, 0, options->expansion > 0);
+    if (!sizing_plan(options->capacity, error, options->shard_bytes, &layout)) return;
+    struct descriptor *descriptor = descriptor_new("tag", 3);
+    descriptor->error = options->error;
+    descriptor->shard_bytes = options->shard_bytes;
+    descriptor->expansion = options->expansion;
+    HOLDS(descriptor_add_layer(descriptor, &layout, options->capacity));
+    const size_t nbytes = descriptor_encoded_size(descriptor);
+    uint8_t *bytes = malloc(nbytes);
+    descriptor_encode(descriptor, bytes);
+    const char *problem;
+    struct descriptor *stored = descriptor_decode(bytes, nbytes, &problem);
+    HOLDS(stored);
+    descriptor_free(stored);
+    descriptor_free(descriptor);
+    free(bytes);
+}
+
+static void check_numbers(struct word word) {
+    uint64_t number, nbytes;
+    double fraction;
+    if (word_to_u64(word, &number)) {
+        HOLDS(word_to_bytes(word, &nbytes) && nbytes == number);
+        char text[24];
+        const int n = snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+        HOLDS((size_t)n == word.length && memcmp(text, word.text, word.length) == 0);
+    }
+    if (word_to_double(word, &fraction)) HOLDS(fraction >= 0);
+}
+
+static void parse(const struct word *words, size_t nwords, unsigned allowed) {
+    struct options options = {
+        .error = 0.01, .capacity = 100, .expansion = 2, .shard_bytes = 32 << 20};
+    if (nwords > OPTIONS_MAX_WORDS) nwords = OPTIONS_MAX_WORDS;
+    if (!options_parse(&options, words, nwords, allowed)) {
+        HOLDS(memchr(options.problem, '\0', sizeof options.problem));
+        HOLDS(strncmp(options.problem, "ERR ", 4) == 0 && !strpbrk(options.problem, "\r\n"));
+        return;
+    }
+    HOLDS(!(options.given & ~allowed) && options.nwords <= nwords);
+    HOLDS(options.nwords == nwords || options.given & OPTION_ITEMS);
+    HOLDS(options.error >= SIZING_MIN_ERROR && options.error <= SIZING_MAX_ERROR);
+    HOLDS(options.capacity >= 1 && options.capacity <= SIZING_MAX_CAPACITY);
+    HOLDS(options.expansion <= DESCRIPTOR_MAX_EXPANSION);
+    HOLDS(options.shard_bytes >= SIZING_MIN_SHARD_BYTES &&
+          options.shard_bytes <= SIZING_MAX_SHARD_BYTES);
+    check_sizing(&options);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct word words[32];
+    char *copies[32];
+    size_t nwords = 0;
+    if (size == 0) return 0;
+    const uint8_t *at = data + 1, *end = data + size;
+    while (at < end && nwords < 32) {
+        const uint8_t *newline = memchr(at, '\n', (size_t)(end - at)),
+                      *stop = newline ? newline : end;
+        copies[nwords] = fuzz_copy(at, (size_t)(stop - at));
+        words[nwords] = (struct word){copies[nwords], (size_t)(stop - at)};
+        check_numbers(words[nwords++]);
+        at = stop + 1;
+    }
+    parse(words, nwords, data[0]);
+    for (size_t i = 0; i < nwords; i++) free(copies[i]);
+    return 0;
+}
