@@ -15,7 +15,7 @@ UNIT_SRC := $(wildcard tests/unit/test_*.c)
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
 HARNESS := tests/check.c
 SERVER_HARNESS := $(filter-out $(INTEGRATION_SRC),$(wildcard tests/integration/*.c))
-FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch])
+FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.c)
 
 FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -I. -Isrc -Itests
 RELEASE_FLAGS := -O3
@@ -59,7 +59,7 @@ CLIENTS := $(VARIANT)/tests/clients/test_hiredis $(wildcard tests/clients/test_*
 NODE_MODULES := tests/clients/node_modules/.package-lock.json
 export CC SANITIZER MODULE SERVER PORT DIR
 
-.PHONY: all run test unit integration build-tests test-clients test-servers fuzz fuzz-afl deps format check-format \
+.PHONY: all run demo worker test unit integration build-tests test-clients test-servers fuzz fuzz-afl deps format check-format \
 	clean help FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -75,6 +75,8 @@ help:
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
 	@echo 'make test-servers  integration tests on Valkey 8.0 from Debian backports, fetched to build/valkey'
+	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=4000 WORKERS=3)'
+	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker.c)'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
@@ -111,6 +113,15 @@ $(NODE_MODULES): tests/clients/package-lock.json
 	cd tests/clients && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
+worker: build/worker
+build/worker: examples/worker.c
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -MMD -MP -fPIC,$(FLAGS)) $(RELEASE_FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -lhiredis
+demo:
+	@scripts/deps demo
+	@$(MAKE) --no-print-directory all
+	@examples/demo/demo.py --pages $(or $(PAGES),4000) --workers $(or $(WORKERS),3)
+
 # Packages are installed before anything is looked at, so the work is a second make.
 run:
 	@scripts/run
@@ -125,7 +136,7 @@ integration: all $(INTEGRATION)
 	@scripts/run-tests $(INTEGRATION)
 test-clients:
 	@scripts/deps clients
-	@$(MAKE) --no-print-directory all $(CLIENTS) $(NODE_MODULES)
+	@$(MAKE) --no-print-directory all worker $(CLIENTS) $(NODE_MODULES)
 	@tests/clients/with-server scripts/run-tests $(CLIENTS)
 test-servers:
 	@scripts/deps test

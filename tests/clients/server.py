@@ -27,7 +27,7 @@ def free_port():
 
 
 def die_with_parent():
-    """For Popen's preexec_fn."""
+    """For Popen's preexec_fn. The kernel means the thread that starts it: start servers in the main thread."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
