@@ -75,7 +75,7 @@ help:
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
 	@echo 'make test-servers  integration tests on Valkey 8.0 from Debian backports, fetched to build/valkey'
-	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=4000 WORKERS=3)'
+	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker.c)'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
 	@echo 'make deps          install the Debian packages that all of this needs'
@@ -120,7 +120,7 @@ build/worker: examples/worker.c
 demo:
 	@scripts/deps demo
 	@$(MAKE) --no-print-directory all
-	@examples/demo/demo.py --pages $(or $(PAGES),4000) --workers $(or $(WORKERS),3)
+	@examples/demo/demo.py --pages $(or $(PAGES),3000) --workers $(or $(WORKERS),3)
 
 # Packages are installed before anything is looked at, so the work is a second make.
 run:

@@ -28,7 +28,7 @@ PERIOD = 0.5
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--pages", type=int, default=4000, help="pages of the site (default %(default)s)")
+    parser.add_argument("--pages", type=int, default=3000, help="pages of the site (default %(default)s)")
     parser.add_argument("--workers", type=int, default=3, help="Scrapy processes (default %(default)s)")
     parser.add_argument("--timeout", type=int, default=900, help="give up after so many seconds (default %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
@@ -85,7 +85,7 @@ class Demo:
             with open(path, "w") as out:
                 self.workers.append((path, self.start(
                     sys.executable, os.path.join(HERE, "crawl.py"), str(self.site), str(self.port),
-                    str(self.arguments.pages), str(self.arguments.pages), stdout=out, stderr=subprocess.STDOUT)))
+                    str(self.arguments.pages), str(self.arguments.workers), stdout=out, stderr=subprocess.STDOUT)))
 
     def stop(self):
         for process in reversed(self.processes):
