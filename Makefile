@@ -9,7 +9,7 @@ endif
 PORT ?= 6379
 DIR ?= ./data
 
-PURE := src/layout.c src/sizing.c src/descriptor.c src/options.c src/adopted.c
+PURE := src/layout.c src/sizing.c src/descriptor.c src/options.c src/classic.c src/chunk.c src/adopted.c
 SRC := $(wildcard src/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)

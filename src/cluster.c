@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "shard.h"
 
@@ -49,49 +50,82 @@ bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t 
     return fits;
 }
 
+/* ---- what this node says of its slots ----
+ * The modules API does not tell which slots a node owns, nor which are on the move; CLUSTER NODES does. The server
+ * needs longer to write it than we to read it (tens of microseconds for a few nodes, milliseconds for a thousand), so
+ * all slots are read at once, and the sweeper asks once per run however many filters died. */
+
+static uint8_t slots[NSLOTS];      /* enum slot_state of each */
+static struct timespec slots_read; /* when */
+
+/* For how long "on the move" may be believed without asking again: clients that are told to try again do so soon. The
+ * other answers have consequences and are never old. */
+#define MOVING_MS 100
+
 /* One word of the slot list of a node: "7", "5-9", "[7->-node]" (migrating) or "[7-<-node]" (importing). */
-static enum slot_state state_in_word(const char *word, size_t length, unsigned slot) {
-    char text[32];
+static void read_word(const char *word, size_t length) {
+    char text[32], *end;
     const size_t n = length < sizeof text - 1 ? length : sizeof text - 1;
     memcpy(text, word, n);
     text[n] = '\0';
-    char *end;
-    if (text[0] == '[') return strtoul(text + 1, NULL, 10) == slot ? SLOT_MOVING : SLOT_FOREIGN;
-    const unsigned long first = strtoul(text, &end, 10),
-                        last = *end == '-' ? strtoul(end + 1, NULL, 10) : first;
-    return slot >= first && slot <= last ? SLOT_OWNED : SLOT_FOREIGN;
+    const bool moving = text[0] == '[';
+    const unsigned long first = strtoul(text + moving, &end, 10),
+                        last =
+                            !moving && *end == '-' && end[1] ? strtoul(end + 1, NULL, 10) : first;
+    for (unsigned long slot = first; slot <= last && slot < NSLOTS; slot++)
+        slots[slot] = moving ? SLOT_MOVING : SLOT_OWNED;
 }
 
-/* The line of CLUSTER NODES that is about this node: id, address, flags, primary, ping, pong, epoch, link, slots. */
-static enum slot_state state_in_line(const char *line, size_t length, unsigned slot) {
-    enum slot_state state = SLOT_FOREIGN;
-    const char *end = line + length;
+/* Whether a comma-separated list has the word: a host name may contain it, too. */
+static bool has_flag(const char *list, size_t length, const char *flag) {
+    const size_t n = strlen(flag);
+    for (const char *end = list + length; list < end;) {
+        const char *comma = memchr(list, ',', (size_t)(end - list)), *stop = comma ? comma : end;
+        if ((size_t)(stop - list) == n && memcmp(list, flag, n) == 0) return true;
+        list = stop + 1;
+    }
+    return false;
+}
+
+/* A line of CLUSTER NODES: id, address, flags, primary, ping, pong, epoch, link, slots. Moving slots come last, and
+ * so override the range that they are in. True if it was about this node. */
+static bool read_line(const char *line, const char *end) {
     for (int field = 0; line < end; field++) {
         const char *space = memchr(line, ' ', (size_t)(end - line)), *stop = space ? space : end;
-        const enum slot_state found =
-            field < 8 ? SLOT_FOREIGN : state_in_word(line, (size_t)(stop - line), slot);
-        if (found == SLOT_MOVING) return SLOT_MOVING;
-        if (found == SLOT_OWNED) state = SLOT_OWNED;
+        if (field == 2 && !has_flag(line, (size_t)(stop - line), "myself")) return false;
+        if (field >= 8 && stop > line) read_word(line, (size_t)(stop - line));
         line = stop + 1;
     }
-    return state;
+    return true;
 }
 
-enum slot_state cluster_slot_state(RedisModuleCtx *ctx, const struct descriptor *descriptor) {
-    if (!cluster_enabled(ctx)) return SLOT_OWNED;
-    enum slot_state state = SLOT_MOVING; /* when in doubt, touch nothing */
+void cluster_read_slots(RedisModuleCtx *ctx) {
+    if (!cluster_enabled(ctx)) return; /* all zero: owned */
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "CLUSTER", "c", "NODES");
     size_t length = 0;
     const char *text = reply ? RedisModule_CallReplyStringPtr(reply, &length) : NULL;
-    for (const char *line = text, *end = text + length; line && line < end;) {
+    bool found = false;
+    memset(slots, SLOT_FOREIGN, sizeof slots);
+    for (const char *line = text, *end = text + length; line && line < end && !found;) {
         const char *newline = memchr(line, '\n', (size_t)(end - line)),
                    *stop = newline ? newline : end;
-        if (memmem(line, (size_t)(stop - line), "myself", 6)) {
-            state = state_in_line(line, (size_t)(stop - line), cluster_filter_slot(descriptor));
-            break;
-        }
+        found = read_line(line, stop);
         line = stop + 1;
     }
+    if (!found) memset(slots, SLOT_MOVING, sizeof slots); /* when in doubt, touch nothing */
     if (reply) RedisModule_FreeCallReply(reply);
-    return state;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &slots_read);
+}
+
+enum slot_state cluster_slot_state_read(const struct descriptor *descriptor) {
+    return slots[cluster_filter_slot(descriptor)];
+}
+
+enum slot_state cluster_slot_state(RedisModuleCtx *ctx, unsigned slot) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    const int64_t age_ms =
+        (now.tv_sec - slots_read.tv_sec) * 1000 + (now.tv_nsec - slots_read.tv_nsec) / 1000000;
+    if (slots[slot] != SLOT_MOVING || age_ms > MOVING_MS) cluster_read_slots(ctx);
+    return slots[slot];
 }

@@ -8,11 +8,15 @@
 enum slot_state {
     SLOT_OWNED,   /* ours, and staying; always so outside a cluster */
     SLOT_MOVING,  /* migrating from or importing to this node: keys may be on their way */
-    SLOT_FOREIGN, /* another node's */
+    SLOT_FOREIGN, /* another node's; on a replica, all slots are its primary's */
 };
 
-/* The state of the slot in which a filter and its shards lie. */
-enum slot_state cluster_slot_state(RedisModuleCtx *ctx, const struct descriptor *descriptor);
+/* The state of a slot. */
+enum slot_state cluster_slot_state(RedisModuleCtx *ctx, unsigned slot);
+
+/* The same for many filters at once: reads the state of all slots; then, the slot of each filter as it was read. */
+void cluster_read_slots(RedisModuleCtx *ctx);
+enum slot_state cluster_slot_state_read(const struct descriptor *descriptor);
 
 /* The slot of a key by its name. */
 unsigned cluster_key_slot(const char *name, size_t length);

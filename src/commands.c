@@ -2,6 +2,7 @@
 #include "commands.h"
 
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@
 #include "registry.h"
 #include "sizing.h"
 #include "statistics.h"
+#include "transfer.h"
 #include "type.h"
 
 /* All fixed error texts. Those that RedisBloom has too are worded as there: clients match them. */
@@ -30,6 +32,7 @@
 #define ERROR_BAD_FIELD  "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
 #define ERROR_DESCRIPTOR "ERR not a filter's descriptor"
 #define ERROR_OTHER_SLOT "ERR the descriptor's shards lie in another cluster slot than the key"
+#define ERROR_INTERNAL   "ERR only replication and the append-only file use this command"
 #define ERROR_MIGRATING  "TRYAGAIN shards of this filter are on their way between cluster nodes"
 
 static struct word word_of(const RedisModuleString *string) {
@@ -40,10 +43,8 @@ static struct word word_of(const RedisModuleString *string) {
 
 /* ---- looking up a filter ---- */
 
-/* Opens a key and looks at it. False after replying WRONGTYPE. *filter is NULL if there is no such key; *key may be
- * NULL then too. Close *key in any case. */
-static bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode,
-                        RedisModuleKey **key, struct filter **filter) {
+bool open_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+              struct filter **filter) {
     *key = RedisModule_OpenKey(ctx, name, mode);
     *filter = NULL;
     if (!*key) return true;
@@ -57,14 +58,42 @@ static bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode,
     return false;
 }
 
-/* The same for commands that need an existing filter: also false after replying "not found". */
-static bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode,
-                          RedisModuleKey **key, struct filter **filter) {
-    if (!open_filter(ctx, name, mode, key, filter)) return false;
-    if (*filter) return true;
+static int reply_half_loaded(RedisModuleCtx *ctx, const struct load *load) {
+    char text[200];
+    const double share = load->total == 0 ? 0 : (double)load->nbytes / (double)load->total;
+    snprintf(text, sizeof text,
+             "HALFLOADED the filter is half loaded (%.0f%%): go on with BF.LOADCHUNK and what "
+             "BF.SCANDUMP gives for iterator %" PRIu64 ", or DEL it",
+             share < 1 ? 100 * share : 100, load->next);
+    return RedisModule_ReplyWithError(ctx, text);
+}
+
+bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                 struct filter **filter) {
+    if (!open_any(ctx, name, mode, key, filter)) return false;
+    if (!*filter || (*filter)->descriptor->load.origin == LOAD_NONE) return true;
+    reply_half_loaded(ctx, &(*filter)->descriptor->load);
     RedisModule_CloseKey(*key);
+    return false;
+}
+
+/* What open_filter and open_any have left open, or "not found". */
+static bool need(RedisModuleCtx *ctx, RedisModuleKey *key, const struct filter *filter) {
+    if (filter) return true;
+    RedisModule_CloseKey(key);
     RedisModule_ReplyWithError(ctx, ERROR_NOT_FOUND);
     return false;
+}
+
+bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                   struct filter **filter) {
+    return open_filter(ctx, name, mode, key, filter) && need(ctx, *key, *filter);
+}
+
+/* The same for commands that tell something of a half-loaded filter too. */
+static bool open_existing_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode,
+                              RedisModuleKey **key, struct filter **filter) {
+    return open_any(ctx, name, mode, key, filter) && need(ctx, *key, *filter);
 }
 
 /* A name as it may stand in an error line: no control characters, not endless. */
@@ -76,11 +105,11 @@ static void printable(const RedisModuleString *string, char *out, size_t room) {
     out[n] = '\0';
 }
 
-/* A shard that is needed is not there, or is not what it should be. */
-static int reply_lost(struct shards *shards) {
+int reply_lost(struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
+    /* A replica is not told which slots its primary is moving: it may lack the shard for that reason, too. */
     if (shards->status == SHARD_MISSING &&
-        cluster_slot_state(shards->ctx, descriptor) == SLOT_MOVING)
+        cluster_slot_state(shards->ctx, cluster_filter_slot(descriptor)) != SLOT_OWNED)
         return RedisModule_ReplyWithError(shards->ctx, ERROR_MIGRATING);
     RedisModuleString *name = shard_name(descriptor, shards->bad_layer, shards->bad_shard);
     char shown[256], text[512];
@@ -121,21 +150,27 @@ static bool parse_options(RedisModuleCtx *ctx, RedisModuleString **argv, int arg
     return false;
 }
 
+bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
+             size_t *tag_length) {
+    const struct word word = word_of(name);
+    if (!shard_tag(word.text, word.length, tag, tag_length) && cluster_enabled(ctx)) {
+        RedisModule_ReplyWithError(ctx, ERROR_CLUSTER);
+        return false;
+    }
+    if (*tag_length > DESCRIPTOR_MAX_TAG) {
+        RedisModule_ReplyWithError(ctx, ERROR_LONG_NAME);
+        return false;
+    }
+    return true;
+}
+
 /* Makes a filter under an empty key, and tells replicas with every parameter what it is. NULL after replying why
  * not. */
 static struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleKey *key,
                              const struct options *options) {
-    const struct word word = word_of(name);
     const char *tag;
     size_t tag_length;
-    if (!shard_tag(word.text, word.length, &tag, &tag_length) && cluster_enabled(ctx)) {
-        RedisModule_ReplyWithError(ctx, ERROR_CLUSTER);
-        return NULL;
-    }
-    if (tag_length > DESCRIPTOR_MAX_TAG) {
-        RedisModule_ReplyWithError(ctx, ERROR_LONG_NAME);
-        return NULL;
-    }
+    if (!tag_for(ctx, name, &tag, &tag_length)) return NULL;
     const struct filter_options wanted = {.error = options->error,
                                           .capacity = options->capacity,
                                           .expansion = options->expansion,
@@ -372,7 +407,7 @@ static int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
     }
     RedisModuleKey *key;
     struct filter *filter;
-    if (!open_existing(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    if (!open_existing_any(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
     if (argc == 3) {
         /* In RESP2 an array of the value alone, as clients expect. */
         const bool map = RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_RESP3;
@@ -549,7 +584,7 @@ static int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
         return REDISMODULE_OK;
-    if (cluster_slot_state(ctx, filter->descriptor) == SLOT_MOVING) {
+    if (cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) == SLOT_MOVING) {
         RedisModule_ReplyWithError(ctx, ERROR_MIGRATING);
     } else {
         struct shards shards = {
@@ -569,7 +604,7 @@ static int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
 static int reply_descriptor(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key;
     struct filter *filter;
-    if (!open_existing(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    if (!open_existing_any(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
     const size_t nbytes = descriptor_encoded_size(filter->descriptor);
     uint8_t *bytes = RedisModule_Alloc(nbytes);
     descriptor_encode(filter->descriptor, bytes);
@@ -604,7 +639,7 @@ static int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     }
     RedisModuleKey *key;
     struct filter *filter;
-    if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter)) {
+    if (!open_any(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter)) {
         descriptor_free(descriptor);
         return REDISMODULE_OK;
     }
@@ -625,6 +660,23 @@ static int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return REDISMODULE_OK;
 }
 
+/* BF.LEAVES key
+ * How replicas and the AOF learn that the DEL which follows is a filter's departure for another node. */
+static int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    if (!(RedisModule_GetContextFlags(ctx) &
+          (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
+        return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (filter) filter->leaving = true;
+    RedisModule_CloseKey(key);
+    RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
 static const struct {
     const char *name;
     RedisModuleCmdFunc handler;
@@ -643,7 +695,10 @@ static const struct {
     {"bf.plan", BFPlan_RedisCommand, "fast", 0},
     {"bf.shards", BFShards_RedisCommand, "readonly", 1},
     {"bf.heal", BFHeal_RedisCommand, "write deny-oom", 1},
+    {"bf.scandump", BFScanDump_RedisCommand, "readonly", 1},
+    {"bf.loadchunk", BFLoadChunk_RedisCommand, "write deny-oom", 1},
     {"bf.descriptor", BFDescriptor_RedisCommand, "write deny-oom admin", 1},
+    {"bf.leaves", BFLeaves_RedisCommand, "write admin", 1},
 };
 
 bool commands_register(RedisModuleCtx *ctx) {

@@ -9,13 +9,22 @@
 struct allocator descriptor_allocator = {malloc, realloc, free};
 
 /* Bytes of the fixed parts of the encoding; the tag and the layers' bitmaps come on top. */
-#define HEAD_BYTES     (4 + 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1)
-#define LAYER_BYTES    (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8)
-#define ADOPTION_BYTES (1 + 1 + 1 + 1 + 2)
+#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1)
+#define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8)
 
-/* Flags of an adoption. */
+/* An adopted layer has more behind its bitmap: digest, flags, log2 of the bits, number of seeds, length of the prefix;
+ * then the seeds and the prefix. */
+#define ADOPTION_BYTES    (1 + 1 + 1 + 1 + 2)
 #define ADOPTION_NUMBERED 1u
 #define ADOPTION_OWNED    2u
+
+/* A classic layer has more: nbits and nbytes, behind the fixed part. */
+#define CLASSIC_BYTES (8 + 8)
+
+/* The load state follows the last layer if the number of layers has this bit. */
+#define LOADING_BIT 0x80u
+#define LOAD_BYTES  (1 + 8 + 8 + 8 + 8)
+_Static_assert(SIZING_MAX_LAYERS < LOADING_BIT, "the number of layers needs the bit");
 
 static const uint8_t descriptor_magic[3] = {'B', 'F', 'D'};
 static const uint8_t shard_magic[4] = {'B', 'F', 'S', 'H'};
@@ -62,6 +71,16 @@ struct descriptor *descriptor_new(const char *tag, size_t tag_length) {
     return descriptor;
 }
 
+bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length) {
+    char *copy = descriptor_allocator.alloc(tag_length + 1);
+    if (!copy) return false;
+    memcpy(copy, tag, tag_length);
+    descriptor_allocator.free(descriptor->tag);
+    descriptor->tag = copy;
+    descriptor->tag_length = (uint32_t)tag_length;
+    return true;
+}
+
 void descriptor_free(struct descriptor *descriptor) {
     if (!descriptor) return;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
@@ -73,9 +92,8 @@ void descriptor_free(struct descriptor *descriptor) {
     descriptor_allocator.free(descriptor);
 }
 
-bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
-                          uint64_t capacity) {
-    uint8_t *created = alloc_zeroed(bitmap_bytes(layout->nshards));
+bool descriptor_append(struct descriptor *descriptor, const struct layer *like) {
+    uint8_t *created = alloc_zeroed(bitmap_bytes(like->layout.nshards));
     if (!created) return false;
     struct layer *layers = descriptor_allocator.realloc(descriptor->layers,
                                                         (descriptor->nlayers + 1) * sizeof *layers);
@@ -84,26 +102,34 @@ bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *la
         return false;
     }
     descriptor->layers = layers;
-    layers[descriptor->nlayers++] = (struct layer){
-        .kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity, .created = created};
+    struct layer *layer = &layers[descriptor->nlayers++];
+    *layer = *like;
+    layer->created = created;
     return true;
 }
 
+bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
+                          uint64_t capacity) {
+    const struct layer layer = {.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity};
+    return descriptor_append(descriptor, &layer);
+}
+
+/* The layout that follows from a recipe. */
+static struct layout adopted_layout(const struct recipe *recipe) {
+    return (struct layout){.nshards = recipe->nstrings,
+                           .nblocks = 1u << (recipe->log2_bits - LAYOUT_MIN_BLOCK_LOG2),
+                           .block_log2 = LAYOUT_MIN_BLOCK_LOG2,
+                           .nprobes = recipe->nseeds};
+}
+
 bool descriptor_add_adopted(struct descriptor *descriptor, const struct adoption *adoption) {
-    struct adoption *copy = adoption_copy(adoption);
-    const struct recipe *recipe = &adoption->recipe;
-    const struct layout layout = {.nshards = recipe->nstrings,
-                                  .nblocks = 1u << (recipe->log2_bits - LAYOUT_MIN_BLOCK_LOG2),
-                                  .block_log2 = LAYOUT_MIN_BLOCK_LOG2,
-                                  .nprobes = recipe->nseeds};
-    if (!copy || !descriptor_add_layer(descriptor, &layout, adopted_capacity(recipe))) {
-        adoption_free(copy);
-        return false;
-    }
-    struct layer *layer = descriptor_newest(descriptor);
-    layer->kind = LAYER_ADOPTED;
-    layer->adoption = copy;
-    return true;
+    const struct layer layer = {.kind = LAYER_ADOPTED,
+                                .layout = adopted_layout(&adoption->recipe),
+                                .capacity = adopted_capacity(&adoption->recipe),
+                                .adoption = adoption_copy(adoption)};
+    if (layer.adoption && descriptor_append(descriptor, &layer)) return true;
+    adoption_free(layer.adoption);
+    return false;
 }
 
 void descriptor_own_adopted(struct descriptor *descriptor) {
@@ -183,15 +209,28 @@ static uint64_t read_u64(const uint8_t *at) {
     return read_u32(at) | (uint64_t)read_u32(at + 4) << 32;
 }
 
+static size_t extra_bytes(enum layer_kind kind) {
+    return kind == LAYER_CLASSIC ? CLASSIC_BYTES : 0;
+}
+
 size_t descriptor_encoded_size(const struct descriptor *descriptor) {
     size_t nbytes = HEAD_BYTES + descriptor->tag_length;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct adoption *adoption = descriptor->layers[i].adoption;
-        nbytes += LAYER_BYTES + bitmap_bytes(descriptor->layers[i].layout.nshards);
+        nbytes += LAYER_BYTES + extra_bytes(descriptor->layers[i].kind) +
+                  bitmap_bytes(descriptor->layers[i].layout.nshards);
         if (adoption)
             nbytes += ADOPTION_BYTES + 8u * adoption->recipe.nseeds + adoption->prefix_length;
     }
-    return nbytes;
+    return nbytes + (descriptor->load.origin == LOAD_NONE ? 0 : LOAD_BYTES);
+}
+
+static uint8_t *encode_load(const struct load *load, uint8_t *at) {
+    at = put(at, load->origin, 1);
+    at = put(at, load->source, 8);
+    at = put(at, load->next, 8);
+    at = put(at, load->nbytes, 8);
+    return put(at, load->total, 8);
 }
 
 static uint8_t *encode_adoption(const struct adoption *adoption, uint8_t *at) {
@@ -221,36 +260,81 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
     at = put(at, descriptor->expansion, 4);
     at = put(at, descriptor->tag_length, 2);
     memcpy(at, descriptor->tag, descriptor->tag_length);
-    at = put(at + descriptor->tag_length, descriptor->nlayers, 1);
+    const unsigned loading = descriptor->load.origin == LOAD_NONE ? 0 : LOADING_BIT;
+    at = put(at + descriptor->tag_length, descriptor->nlayers | loading, 1);
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         at = put(at, layer->kind, 1);
         at = put(at, layer->layout.block_log2, 1);
         at = put(at, layer->layout.nprobes, 1);
-        at = put(at, 0, 1);
+        at = put(at, layer->flags, 1);
         at = put(at, layer->layout.nshards, 4);
         at = put(at, layer->layout.nblocks, 4);
         at = put(at, layer->capacity, 8);
         at = put(at, layer->nitems, 8);
+        if (layer->kind == LAYER_CLASSIC) {
+            at = put(at, layer->nbits, 8);
+            at = put(at, layer->nbytes, 8);
+        }
         memcpy(at, layer->created, bitmap_bytes(layer->layout.nshards));
         at += bitmap_bytes(layer->layout.nshards);
         if (layer->adoption) at = encode_adoption(layer->adoption, at);
     }
+    if (loading) encode_load(&descriptor->load, at);
 }
 
 /* What must hold of a layout whatever made it. Products are bounded by the ranges of their factors. */
-static const char *layout_problem(const struct layout *layout, enum layer_kind kind) {
+static const char *layout_problem(const struct layout *layout, unsigned max_probes,
+                                  unsigned overhead) {
     if (layout->block_log2 < LAYOUT_MIN_BLOCK_LOG2 || layout->block_log2 > LAYOUT_MAX_BLOCK_LOG2)
         return "block width out of range";
-    if (layout->nprobes < 1 || layout->nprobes > LAYOUT_MAX_PROBES)
-        return "number of probes out of range";
+    if (layout->nprobes < 1 || layout->nprobes > max_probes) return "number of probes out of range";
     if (layout->nshards < 1 || layout->nshards > LAYOUT_MAX_SHARDS)
         return "number of shards out of range";
     if (layout->nblocks < 1) return "a shard without blocks";
-    if (((uint64_t)layout->nblocks << (layout->block_log2 - 3)) >
-        SIZING_MAX_SHARD_BYTES - (kind == LAYER_ADOPTED ? 0 : SIZING_SHARD_OVERHEAD))
+    if (((uint64_t)layout->nblocks << (layout->block_log2 - 3)) > SIZING_MAX_SHARD_BYTES - overhead)
         return "shards larger than a string can be";
     return NULL;
+}
+
+static const char *classic_problem(const struct layer *layer) {
+    const uint64_t room = layer->layout.nshards * (uint64_t)layout_shard_bytes(&layer->layout);
+    if (layer->flags & ~LAYER_WIDE) return "unknown flags of a layer";
+    if (layer->nbits < 1 || (layer->nbits - 1) / 8 >= layer->nbytes || layer->nbytes > room)
+        return "more bits than bytes";
+    return NULL;
+}
+
+static bool same_layout(const struct layout *a, const struct layout *b) {
+    return a->nshards == b->nshards && a->nblocks == b->nblocks && a->block_log2 == b->block_log2 &&
+           a->nprobes == b->nprobes;
+}
+
+/* The items of an adopted layer are an estimate: it may hold more than it should, in strings that others made. */
+static const char *adoption_problem(const struct layer *layer) {
+    const struct adoption *adoption = layer->adoption;
+    const char *problem = adopted_problem(&adoption->recipe);
+    if (problem) return problem;
+    const struct layout layout = adopted_layout(&adoption->recipe);
+    if (!same_layout(&layout, &layer->layout)) return "a layout that is not the recipe's";
+    if (adoption->owned && (adoption->numbered || adoption->prefix_length > 0))
+        return "own strings with a name";
+    if (!adoption->owned && !adoption->numbered && layout.nshards > 1)
+        return "several strings, one name";
+    return layer->nitems > SIZING_MAX_CAPACITY ? "more items than possible" : NULL;
+}
+
+const char *layer_problem(const struct layer *layer) {
+    const bool classic = layer->kind == LAYER_CLASSIC, adopted = layer->kind == LAYER_ADOPTED;
+    const char *problem = layout_problem(&layer->layout, classic ? UINT8_MAX : LAYOUT_MAX_PROBES,
+                                         adopted ? 0 : SIZING_SHARD_OVERHEAD);
+    if (problem) return problem;
+    if (layer->capacity < 1 || layer->capacity > SIZING_MAX_CAPACITY)
+        return "capacity out of range";
+    if (classic) return classic_problem(layer);
+    if (layer->flags != 0) return "unknown flags of a layer";
+    if (adopted) return layer->adoption ? adoption_problem(layer) : NULL;
+    return layer->nitems > layer->capacity ? "more items than capacity" : NULL;
 }
 
 static const char *head_problem(const struct descriptor *descriptor) {
@@ -264,102 +348,116 @@ static const char *head_problem(const struct descriptor *descriptor) {
     return NULL;
 }
 
-/* What stands behind the bitmap of an adopted layer; the prefix stays where it is. */
-static const char *decode_adoption(struct adoption *adoption, uint32_t nstrings, const uint8_t **at,
-                                   const uint8_t *end) {
+static const char *load_problem(const struct load *load) {
+    if (load->origin != LOAD_OURS && load->origin != LOAD_REDISBLOOM)
+        return "unknown origin of a half-loaded filter";
+    return load->next == 0 ? "a half-loaded filter that waits for nothing" : NULL;
+}
+
+const char *descriptor_problem(const struct descriptor *descriptor) {
+    const bool loading = descriptor->load.origin != LOAD_NONE;
+    const char *problem = head_problem(descriptor);
+    if (!problem && loading) problem = load_problem(&descriptor->load);
+    if (problem) return problem;
+    if (descriptor->nlayers < 1 || descriptor->nlayers > SIZING_MAX_LAYERS)
+        return "number of layers out of range";
+    if (descriptor->expansion == 0 && descriptor->nlayers > 1)
+        return "several layers, but no expansion";
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        problem = layer_problem(layer);
+        if (problem) return problem;
+        if (layer->adoption && i > 0) return "an adopted layer that is not the first";
+        if (layer->adoption && loading) return "a half-loaded filter with an adopted layer";
+        /* RedisBloom's counts are its own affair; of ours a shard must follow. */
+        if (layer->nitems > 0 && layer->kind == LAYER_BLOCKED && !loading &&
+            layer_count_created(layer) == 0)
+            return "items but no shards";
+    }
+    return NULL;
+}
+
+/* What stands behind the bitmap of an adopted layer. */
+static const char *decode_adoption(struct layer *layer, const uint8_t **at, const uint8_t *end) {
+    struct adoption adoption = {.recipe = {.nstrings = layer->layout.nshards}};
+    struct recipe *recipe = &adoption.recipe;
     if ((size_t)(end - *at) < ADOPTION_BYTES) return "too short";
-    struct recipe *recipe = &adoption->recipe;
-    recipe->nstrings = nstrings;
     recipe->digest = (enum adopted_digest)get(at, 1);
     const unsigned flags = (unsigned)get(at, 1);
     recipe->log2_bits = (uint8_t)get(at, 1);
     recipe->nseeds = (uint8_t)get(at, 1);
-    adoption->prefix_length = (uint32_t)get(at, 2);
-    const char *problem = adopted_problem(recipe);
-    if (problem) return problem;
+    adoption.prefix_length = (uint32_t)get(at, 2);
     if (flags & ~(ADOPTION_NUMBERED | ADOPTION_OWNED)) return "unknown flags of an adopted layer";
-    adoption->numbered = flags & ADOPTION_NUMBERED;
-    adoption->owned = flags & ADOPTION_OWNED;
-    if (adoption->owned && (adoption->numbered || adoption->prefix_length > 0))
-        return "own strings with a name";
-    if (!adoption->owned && !adoption->numbered && nstrings > 1) return "several strings, one name";
-    if ((size_t)(end - *at) < 8u * recipe->nseeds + adoption->prefix_length) return "too short";
+    adoption.numbered = flags & ADOPTION_NUMBERED;
+    adoption.owned = flags & ADOPTION_OWNED;
+    const char *problem = adopted_problem(recipe); /* before its number of seeds is believed */
+    if (problem) return problem;
+    if ((size_t)(end - *at) < 8u * recipe->nseeds + adoption.prefix_length) return "too short";
     for (unsigned i = 0; i < recipe->nseeds; i++) recipe->seeds[i] = get(at, 8);
-    adoption->prefix = (char *)*at;
-    *at += adoption->prefix_length;
-    return NULL;
+    adoption.prefix = (char *)*at;
+    *at += adoption.prefix_length;
+    layer->adoption = adoption_copy(&adoption);
+    return layer->adoption ? NULL : "out of memory";
 }
 
-static bool same_layout(const struct layout *a, const struct layout *b) {
-    return a->nshards == b->nshards && a->nblocks == b->nblocks && a->block_log2 == b->block_log2 &&
-           a->nprobes == b->nprobes;
-}
-
-/* Appends the layer whose fixed part was read; *at stands at its bitmap. */
-static const char *append_layer(struct descriptor *descriptor, enum layer_kind kind,
-                                const struct layout *layout, uint64_t capacity, const uint8_t **at,
-                                const uint8_t *end) {
-    const uint8_t *bitmap = *at;
-    const size_t nbitmap = bitmap_bytes(layout->nshards);
-    if ((size_t)(end - *at) < nbitmap) return "too short";
-    if (layout->nshards % 8 && bitmap[nbitmap - 1] >> layout->nshards % 8)
-        return "marks for shards that do not exist";
-    *at += nbitmap;
-    if (kind == LAYER_ADOPTED) {
-        struct adoption adoption;
-        if (descriptor->nlayers > 0) return "an adopted layer that is not the first";
-        const char *problem = decode_adoption(&adoption, layout->nshards, at, end);
-        if (problem) return problem;
-        if (!descriptor_add_adopted(descriptor, &adoption)) return "out of memory";
-        if (!same_layout(&descriptor_newest(descriptor)->layout, layout))
-            return "an adopted layer whose layout is not its recipe's";
-        descriptor_newest(descriptor)->capacity = capacity;
-    } else if (!descriptor_add_layer(descriptor, layout, capacity)) {
-        return "out of memory";
-    }
-    memcpy(descriptor_newest(descriptor)->created, bitmap, nbitmap);
-    return NULL;
-}
-
-/* Reads the layer at *at, appends it, and moves *at behind it. The items of an adopted layer are an estimate: it may
- * hold more than it should, and they may be in strings that others made. */
+/* Reads the layer at *at, appends it, and moves *at behind it. What it appends can be freed, and is checked as far as
+ * its size goes; descriptor_problem checks the rest. */
 static const char *decode_layer(struct descriptor *descriptor, const uint8_t **at,
                                 const uint8_t *end) {
     if ((size_t)(end - *at) < LAYER_BYTES) return "too short";
-    struct layout layout;
-    const uint64_t kind = get(at, 1);
-    if (kind != LAYER_BLOCKED && kind != LAYER_ADOPTED) return "unknown kind of layer";
-    layout.block_log2 = (uint8_t)get(at, 1);
-    layout.nprobes = (uint8_t)get(at, 1);
-    if (get(at, 1) != 0) return "unknown flags of a layer";
-    layout.nshards = (uint32_t)get(at, 4);
-    layout.nblocks = (uint32_t)get(at, 4);
-    const uint64_t capacity = get(at, 8), nitems = get(at, 8);
-    const char *problem = layout_problem(&layout, (enum layer_kind)kind);
+    struct layer layer = {0};
+    const unsigned kind = (unsigned)get(at, 1);
+    if (kind != LAYER_BLOCKED && kind != LAYER_CLASSIC && kind != LAYER_ADOPTED)
+        return "unknown kind of layer";
+    layer.kind = (enum layer_kind)kind;
+    layer.layout.block_log2 = (uint8_t)get(at, 1);
+    layer.layout.nprobes = (uint8_t)get(at, 1);
+    layer.flags = (uint8_t)get(at, 1);
+    layer.layout.nshards = (uint32_t)get(at, 4);
+    layer.layout.nblocks = (uint32_t)get(at, 4);
+    layer.capacity = get(at, 8);
+    layer.nitems = get(at, 8);
+    if ((size_t)(end - *at) < extra_bytes(layer.kind)) return "too short";
+    if (layer.kind == LAYER_CLASSIC) {
+        layer.nbits = get(at, 8);
+        layer.nbytes = get(at, 8);
+    }
+    const char *problem = layer_problem(&layer);
     if (problem) return problem;
-    if (capacity < 1 || capacity > SIZING_MAX_CAPACITY) return "capacity out of range";
-    if (nitems > (kind == LAYER_ADOPTED ? SIZING_MAX_CAPACITY : capacity))
-        return "more items than capacity";
-    problem = append_layer(descriptor, (enum layer_kind)kind, &layout, capacity, at, end);
-    if (problem) return problem;
-    struct layer *layer = descriptor_newest(descriptor);
-    layer->nitems = nitems;
-    if (kind != LAYER_ADOPTED && nitems > 0 && layer_count_created(layer) == 0)
-        return "items but no shards";
-    return NULL;
+    const size_t nbitmap = bitmap_bytes(layer.layout.nshards);
+    if ((size_t)(end - *at) < nbitmap) return "too short";
+    if (layer.layout.nshards % 8 && (*at)[nbitmap - 1] >> layer.layout.nshards % 8)
+        return "marks for shards that do not exist";
+    if (!descriptor_append(descriptor, &layer)) return "out of memory";
+    memcpy(descriptor_newest(descriptor)->created, *at, nbitmap);
+    *at += nbitmap;
+    return kind == LAYER_ADOPTED ? decode_adoption(descriptor_newest(descriptor), at, end) : NULL;
+}
+
+static const char *decode_load(struct load *load, const uint8_t **at, const uint8_t *end) {
+    if ((size_t)(end - *at) < LOAD_BYTES) return "too short";
+    load->origin = (enum load_origin)get(at, 1);
+    load->source = get(at, 8);
+    load->next = get(at, 8);
+    load->nbytes = get(at, 8);
+    load->total = get(at, 8);
+    return load_problem(load);
 }
 
 /* Fills the rest of a descriptor, behind the tag. */
 static const char *decode_layers(struct descriptor *descriptor, const uint8_t *at,
                                  const uint8_t *end) {
-    const unsigned nlayers = (unsigned)get(&at, 1);
+    const unsigned first = (unsigned)get(&at, 1), nlayers = first & ~LOADING_BIT;
     if (nlayers < 1 || nlayers > SIZING_MAX_LAYERS) return "number of layers out of range";
-    if (descriptor->expansion == 0 && nlayers > 1) return "several layers, but no expansion";
     for (unsigned i = 0; i < nlayers; i++) {
         const char *problem = decode_layer(descriptor, &at, end);
         if (problem) return problem;
     }
-    return at == end ? NULL : "bytes behind the last layer";
+    if (first & LOADING_BIT) {
+        const char *problem = decode_load(&descriptor->load, &at, end);
+        if (problem) return problem;
+    }
+    return at == end ? descriptor_problem(descriptor) : "bytes behind the last layer";
 }
 
 struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const char **problem) {

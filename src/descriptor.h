@@ -13,18 +13,40 @@
 /* How a layer keeps its items. */
 enum layer_kind {
     LAYER_BLOCKED = 1, /* our own shards: blocks addressed by layout.h */
-    LAYER_ADOPTED =
-        3, /* bitmaps that others wrote with SETBIT, addressed by adopted.h; the first layer only */
+    LAYER_CLASSIC = 2, /* bits that RedisBloom set, in shards of our own: classic.h */
+    LAYER_ADOPTED = 3  /* bitmaps that others wrote with SETBIT: adopted.h; the first layer only */
 };
+
+/* Flags of a layer; each kind has its own. */
+#define LAYER_WIDE 1u /* classic: hashes of 64 bits, not 32 */
 
 struct layer {
     enum layer_kind kind;
-    struct layout layout;
-    uint64_t capacity; /* items at which the layer is full */
-    uint64_t nitems;   /* items added to this layer */
+    uint8_t flags;
+    struct layout layout; /* of a kind that has no blocks: how its bytes are cut into shards */
+    uint64_t nbits;       /* classic: bits that items are spread over */
+    uint64_t nbytes;      /* classic: bytes of the array at its origin, which may be a few more */
+    uint64_t capacity;    /* items at which the layer is full */
+    uint64_t nitems;      /* items added to this layer */
     uint8_t
         *created; /* one bit per shard, least significant first: has the shard ever been created? */
-    struct adoption *adoption; /* LAYER_ADOPTED: how and where; otherwise NULL */
+    struct adoption *adoption; /* adopted: how and where; otherwise NULL */
+};
+
+/* Where the chunks of a filter that is being loaded come from. */
+enum load_origin {
+    LOAD_NONE = 0, /* the filter is complete */
+    LOAD_OURS = 1,
+    LOAD_REDISBLOOM = 2
+};
+
+/* How far the loading of a filter, chunk by chunk, has come. */
+struct load {
+    enum load_origin origin;
+    uint64_t source; /* id of the filter that is copied; 0 where it has none */
+    uint64_t next;   /* the chunk that must come now: the one BF.SCANDUMP gives for this iterator */
+    uint64_t nbytes; /* bytes of bits loaded so far */
+    uint64_t total;  /* bytes that there were at the start; only to tell how far it is */
 };
 
 struct descriptor {
@@ -38,6 +60,7 @@ struct descriptor {
     char *tag;        /* what stands between the braces in the shards' names; not NUL-terminated */
     uint32_t nlayers; /* at least 1 */
     struct layer *layers; /* oldest first; the last one takes new items */
+    struct load load;     /* load.origin != LOAD_NONE: half loaded, not to be used */
 };
 
 /* The allocator that descriptors use: the server's in the module, malloc's in tests. An allocation that fails makes
@@ -52,6 +75,12 @@ extern struct allocator descriptor_allocator;
 /* Makes an empty descriptor with no layers, or NULL for lack of memory. */
 struct descriptor *descriptor_new(const char *tag, size_t tag_length);
 void descriptor_free(struct descriptor *descriptor);
+
+/* Puts another tag in place; false for lack of memory. */
+bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length);
+
+/* Appends a layer like this one, with no shard created yet; false for lack of memory. */
+bool descriptor_append(struct descriptor *descriptor, const struct layer *like);
 
 /* Appends an empty blocked layer; false for lack of memory. */
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
@@ -95,6 +124,10 @@ uint64_t descriptor_nshards(const struct descriptor *descriptor);  /* created, i
 uint64_t descriptor_shard_bytes(
     const struct descriptor
         *descriptor); /* string bytes of all created shards, adopted strings apart */
+
+/* What is wrong with a layer, or with a whole descriptor, or NULL. Every decoded one has passed. */
+const char *layer_problem(const struct layer *layer);
+const char *descriptor_problem(const struct descriptor *descriptor);
 
 /* The encoded form. descriptor_encode writes exactly descriptor_encoded_size bytes. descriptor_decode takes any bytes,
  * checks each and all of them, and returns NULL with the reason in *problem if they are not a valid descriptor. */

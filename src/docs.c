@@ -88,6 +88,8 @@ static Arg descriptor[] = {ARG(KEY, "key"),
                             .flags = REDISMODULE_CMD_ARG_OPTIONAL,
                             .subargs = descriptor_state},
                            END};
+static Arg scandump[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), END};
+static Arg loadchunk[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), ARG(STRING, "data"), END};
 
 /* ---- keys: always the first argument ---- */
 
@@ -137,8 +139,14 @@ static const struct entry {
     {"bf.heal", 2, KEY_REPAIR, key_alone,
      "O(S + B), where S is the number of shards and B the bytes of those that are replaced.",
      "Replaces the lost shards of a filter by empty ones and returns how many."},
+    {"bf.scandump", 3, KEY_READ, scandump, "O(N), where N is the number of bytes returned.",
+     "Returns a filter piece by piece, for BF.LOADCHUNK."},
+    {"bf.loadchunk", 4, KEY_REPAIR, loadchunk, "O(N), where N is the number of bytes given.",
+     "Builds a filter from the pieces that BF.SCANDUMP returned, here or in RedisBloom."},
     {"bf.descriptor", -2, KEY_REPLACE, descriptor, "O(S), where S is the number of shards.",
      "Returns or sets all of a filter but its bits. For replication and for tools."},
+    {"bf.leaves", 2, KEY_REPLACE, key_alone, "O(1)",
+     "Says that a filter is about to leave for another cluster node. For replication only."},
 };
 
 static bool has_category;

@@ -7,10 +7,14 @@
  * cheaper than a single one. */
 #include "filter.h"
 
+#include <math.h>
+
 #include "adopt.h"
 #include "sizing.h"
 
 #define AHEAD 16
+#define LEAST_ERROR                                                                                \
+    1e-19 /* of one layer; with less there would be more probes than a layer may have */
 
 struct filter *filter_new(const struct filter_options *options, const char *tag,
                           size_t tag_length) {
@@ -72,6 +76,8 @@ const struct layer_ops *layer_ops_of(enum layer_kind kind) {
     switch (kind) {
     case LAYER_BLOCKED:
         break;
+    case LAYER_CLASSIC:
+        return &layer_classic_ops;
     case LAYER_ADOPTED:
         return &adopt_layer_ops;
     }
@@ -178,15 +184,24 @@ static void replicate_growth(struct replication *replication, struct shards *sha
     filter_replicate(shards->ctx, replication->key, shards->filter);
 }
 
-/* Appends a layer. Its error is tighter, so that the sum over all layers stays below the promise. */
+/* The error of the layer to come, so that the sum over all layers stays below the promise. RedisBloom halves the error
+ * from layer to layer: n of its layers leave 2^-n of the promise, which our own share among themselves. */
+static double next_error(const struct descriptor *descriptor) {
+    unsigned nclassic = 0;
+    while (nclassic < descriptor->nlayers && descriptor->layers[nclassic].kind == LAYER_CLASSIC)
+        nclassic++;
+    const double left = ldexp(descriptor->error, -(int)nclassic);
+    return fmax(LEAST_ERROR, sizing_layer_error(left, descriptor->nlayers - nclassic, true));
+}
+
+/* Appends a layer. */
 static bool grow(struct filter *filter) {
     struct descriptor *descriptor = filter->descriptor;
     if (descriptor->expansion == 0 || descriptor->nlayers >= SIZING_MAX_LAYERS) return false;
     const uint64_t capacity = sizing_next_capacity(descriptor_newest(descriptor)->capacity,
                                                    descriptor->expansion, descriptor->nlayers);
-    const double error = sizing_layer_error(descriptor->error, descriptor->nlayers, true);
     struct layout layout;
-    return sizing_plan(capacity, error, descriptor->shard_bytes, &layout) &&
+    return sizing_plan(capacity, next_error(descriptor), descriptor->shard_bytes, &layout) &&
            descriptor_add_layer(descriptor, &layout, capacity);
 }
 

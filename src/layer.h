@@ -44,6 +44,8 @@ struct layer_ops {
     bool (*insert)(struct shards *shards, uint32_t index, struct lookup *lookup);
 };
 
+extern const struct layer_ops layer_classic_ops;
+
 /* NULL for LAYER_BLOCKED. */
 const struct layer_ops *layer_ops_of(enum layer_kind kind);
 

@@ -135,6 +135,30 @@ void registry_set_nrestores(uint64_t n) {
     nrestores = n;
 }
 
+void registry_left(struct descriptor *descriptor) {
+    acquire();
+    struct entry **at = find(descriptor->id);
+    if (--(*at)->nlive == 0) remove_entry(at);
+    release();
+    descriptor_free(descriptor);
+}
+
+enum filter_state registry_state(uint64_t id) {
+    acquire();
+    const struct entry *entry = *find(id);
+    const enum filter_state state = !entry             ? FILTER_UNKNOWN
+                                    : entry->nlive > 0 ? FILTER_LIVE
+                                                       : FILTER_DEAD;
+    release();
+    return state;
+}
+
+static uint64_t tick = 1;
+
+uint64_t registry_tick(void) {
+    return tick;
+}
+
 struct registry_counts registry_count(void) {
     acquire();
     const struct registry_counts counts = {nentries - npending, npending, nremoved};
@@ -144,31 +168,44 @@ struct registry_counts registry_count(void) {
 
 /* ---- the sweeper ---- */
 
-/* The next few shards of the dead filter that have not been dealt with. */
-static size_t next_names(struct descriptor *garbage, RedisModuleString **names, size_t max) {
+/* Names of the first few shards of the dead filter that have not been dealt with. */
+static size_t next_names(const struct descriptor *garbage, RedisModuleString **names, size_t max) {
     size_t n = 0;
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
-        struct layer *layer = &garbage->layers[i];
-        layer->nitems =
-            0; /* a layer without shards can't have any, and may be saved in this state */
+        const struct layer *layer = &garbage->layers[i];
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             if (!layer_shard_created(layer, j)) continue;
             if (n == max) return n;
             names[n++] = shard_name(garbage, i, j);
-            layer->created[j >> 3] &= (uint8_t) ~(1u << (j & 7));
         }
     }
     return n;
 }
 
-static void unlink_names(RedisModuleCtx *ctx, RedisModuleString **names, size_t n) {
+/* The first n of them have been dealt with. */
+static void forget_names(struct descriptor *garbage, size_t n) {
+    for (uint32_t i = 0; i < garbage->nlayers; i++) {
+        struct layer *layer = &garbage->layers[i];
+        layer->nitems =
+            0; /* a layer without shards can't have any, and may be saved in this state */
+        for (uint32_t j = 0; j < layer->layout.nshards && n > 0; j++) {
+            if (!layer_shard_created(layer, j)) continue;
+            layer->created[j >> 3] &= (uint8_t) ~(1u << (j & 7));
+            n--;
+        }
+    }
+}
+
+/* False if the server refused, as it does while its cluster is down. */
+static bool unlink_names(RedisModuleCtx *ctx, RedisModuleString **names, size_t n) {
     for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
         RedisModuleCallReply *reply = RedisModule_Call(ctx, "UNLINK", "!v", names, n);
-        if (!reply) continue;
-        if (RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_INTEGER)
-            nremoved += (uint64_t)RedisModule_CallReplyInteger(reply);
-        RedisModule_FreeCallReply(reply);
+        const bool done = reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_INTEGER;
+        if (done) nremoved += (uint64_t)RedisModule_CallReplyInteger(reply);
+        if (reply) RedisModule_FreeCallReply(reply);
+        if (!done) return false;
     }
+    return true;
 }
 
 static bool any_exists(RedisModuleCtx *ctx, const struct descriptor *garbage) {
@@ -196,22 +233,23 @@ static bool sweep_one(RedisModuleCtx *ctx, struct descriptor *garbage, size_t *b
         RedisModuleString *names[NAMES_PER_CALL];
         const size_t n = next_names(garbage, names, NAMES_PER_CALL);
         if (n == 0) return true;
-        unlink_names(ctx, names, n);
+        const bool done = unlink_names(ctx, names, n);
         for (size_t i = 0; i < n; i++) RedisModule_FreeString(NULL, names[i]);
+        if (!done) return false;
+        forget_names(garbage, n);
         *budget -= n < *budget ? n : *budget;
     }
     return descriptor_nshards(garbage) == 0;
 }
 
 /* Takes any dead filter out of the table that the server may deal with now, from bucket *at on. */
-static struct descriptor *take_garbage(RedisModuleCtx *ctx, size_t *at, bool primary,
-                                       uint64_t *id) {
+static struct descriptor *take_garbage(size_t *at, bool primary, uint64_t *id) {
     struct descriptor *garbage = NULL;
     acquire();
     for (; !garbage && *at < nbuckets; ++*at) {
         for (struct entry *entry = buckets[*at]; entry && !garbage; entry = entry->next) {
             if (!entry->garbage) continue;
-            if (primary && cluster_slot_state(ctx, entry->garbage) == SLOT_MOVING) continue;
+            if (primary && cluster_slot_state_read(entry->garbage) == SLOT_MOVING) continue;
             garbage = entry->garbage;
             *id = entry->id;
             entry->garbage = NULL; /* stays counted in npending until give_back or forget */
@@ -238,10 +276,10 @@ static void finish_garbage(struct descriptor *garbage, uint64_t id, bool done) {
 static void sweep(RedisModuleCtx *ctx, bool primary) {
     size_t budget = NAMES_PER_RUN, at = 0;
     uint64_t id;
-    for (struct descriptor *garbage;
-         budget > 0 && (garbage = take_garbage(ctx, &at, primary, &id));) {
+    if (primary) cluster_read_slots(ctx);
+    for (struct descriptor *garbage; budget > 0 && (garbage = take_garbage(&at, primary, &id));) {
         bool done;
-        if (primary && cluster_slot_state(ctx, garbage) != SLOT_FOREIGN)
+        if (primary && cluster_slot_state_read(garbage) == SLOT_OWNED)
             done = sweep_one(ctx, garbage, &budget);
         else
             done = !any_exists(ctx, garbage);
@@ -250,10 +288,11 @@ static void sweep(RedisModuleCtx *ctx, bool primary) {
 }
 
 void registry_purge_child(RedisModuleCtx *ctx) {
+    cluster_read_slots(ctx);
     for (size_t i = 0; i < nbuckets; i++) {
         for (struct entry *entry = buckets[i]; entry; entry = entry->next) {
             /* In a slot that moves between nodes they are not dead: they have still to travel. */
-            if (!entry->garbage || cluster_slot_state(ctx, entry->garbage) != SLOT_OWNED) continue;
+            if (!entry->garbage || cluster_slot_state_read(entry->garbage) != SLOT_OWNED) continue;
             RedisModuleString *name;
             while (next_names(entry->garbage, &name, 1) == 1) {
                 for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
@@ -263,6 +302,7 @@ void registry_purge_child(RedisModuleCtx *ctx) {
                     RedisModule_CloseKey(key);
                 }
                 RedisModule_FreeString(NULL, name);
+                forget_names(entry->garbage, 1);
             }
         }
     }
@@ -270,6 +310,7 @@ void registry_purge_child(RedisModuleCtx *ctx) {
 
 static void on_timer(RedisModuleCtx *ctx, void *data) {
     (void)data;
+    tick++;
     const int flags = RedisModule_GetContextFlags(ctx);
     const bool loading =
         flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING);

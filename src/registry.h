@@ -24,6 +24,21 @@ void registry_set_nrestores(uint64_t n);
  * room for a list of them. */
 void registry_purge_child(RedisModuleCtx *ctx);
 
+/* A value left for another cluster node, where its shards will follow it: none of them is garbage here. Takes the
+ * descriptor over. */
+void registry_left(struct descriptor *descriptor);
+
+/* What is known here of a filter. */
+enum filter_state {
+    FILTER_UNKNOWN, /* never seen, or long gone */
+    FILTER_LIVE,
+    FILTER_DEAD, /* its shards are about to be removed */
+};
+enum filter_state registry_state(uint64_t id);
+
+/* Changes whenever the server has served other clients for a while, never during a command. Not 0. */
+uint64_t registry_tick(void);
+
 /* What must outlive a restart from an RDB file: the dead whose shards are still there, and the count of restores. */
 bool registry_has_something_to_save(void);
 void registry_save(RedisModuleIO *rdb);

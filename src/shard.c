@@ -174,7 +174,9 @@ static struct shard_slot *fail(struct shards *shards, enum shard_status status, 
 static enum shard_status absent_status(struct shards *shards, uint32_t layer, uint32_t shard) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     if (layer_shard_created(&descriptor->layers[layer], shard)) return SHARD_MISSING;
-    return cluster_slot_state(shards->ctx, descriptor) == SLOT_MOVING ? SHARD_MISSING : SHARD_NONE;
+    return cluster_slot_state(shards->ctx, cluster_filter_slot(descriptor)) == SLOT_MOVING
+               ? SHARD_MISSING
+               : SHARD_NONE;
 }
 
 struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32_t shard) {

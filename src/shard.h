@@ -29,6 +29,9 @@ struct filter {
     struct shard_slot *
         *slots;      /* by layer, then by shard; an array is made when its layer is first used */
     uint32_t nslots; /* layers for which slots has room */
+    uint64_t
+        packed_at; /* registry_tick() when it was last packed for MIGRATE (or DUMP); 0: never */
+    bool leaving;  /* it goes to another node: its shards will follow, and are not garbage */
 };
 
 /* The shards that one command uses. Zero it, set the first three fields, and call shards_close at the end. */

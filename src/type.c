@@ -36,7 +36,8 @@ void type_set(RedisModuleKey *key, struct filter *filter) {
 }
 
 static void FilterFree(void *value) {
-    registry_died(filter_unwrap(value));
+    const bool leaving = ((struct filter *)value)->leaving;
+    (leaving ? registry_left : registry_died)(filter_unwrap(value));
 }
 
 /* Contexts to touch keys with where the server gives none: the type's callbacks. Two, because COPY works in two
@@ -84,8 +85,9 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
     struct filter *filter = value;
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
     const int flags = RedisModule_GetContextFlags(ctx);
-    const bool whole =
-        !saving && !(flags & (REDISMODULE_CTX_FLAGS_IS_CHILD | REDISMODULE_CTX_FLAGS_CLUSTER));
+    const bool snapshot = saving || flags & REDISMODULE_CTX_FLAGS_IS_CHILD;
+    const bool whole = !snapshot && !(flags & REDISMODULE_CTX_FLAGS_CLUSTER);
+    if (!snapshot && !whole) filter->packed_at = registry_tick();
     RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
     save_descriptor(rdb, filter->descriptor);
     struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
@@ -103,17 +105,6 @@ static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *v
 }
 
 /* ---- loading ---- */
-
-/* Gives a descriptor another tag; false for lack of memory. */
-static bool set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length) {
-    char *copy = descriptor_allocator.alloc(tag_length + 1);
-    if (!copy) return false;
-    memcpy(copy, tag, tag_length);
-    descriptor_allocator.free(descriptor->tag);
-    descriptor->tag = copy;
-    descriptor->tag_length = (uint32_t)tag_length;
-    return true;
-}
 
 /* An empty string for a shard, or for nbytes of an adopted string that became the filter's own. What was there before,
  * of a RESTORE that failed, is replaced. */
@@ -162,7 +153,7 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, cons
     const char *name = key ? RedisModule_StringPtrLen(key, &length) : "";
     if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
         return "in a cluster no shards can share the slot of this name";
-    if (tag_length > DESCRIPTOR_MAX_TAG || !set_tag(descriptor, tag, tag_length))
+    if (tag_length > DESCRIPTOR_MAX_TAG || !descriptor_set_tag(descriptor, tag, tag_length))
         return "the key's name is too long";
     const uint64_t seed = layout_hash(tag, tag_length, registry_nrestores()).bits;
     descriptor->id = layout_hash(bytes, nbytes, seed).bits;
@@ -183,6 +174,31 @@ static bool slot_fits(RedisModuleIO *rdb, const struct descriptor *descriptor) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(key, &length);
     return cluster_fits(descriptor, name, length);
+}
+
+/* A dump made in a cluster stands for the shards that are there, and a second filter with the same shards would ruin
+ * both. It may take the place of the same filter, as when MIGRATE tries again. Snapshots are loaded beside older data
+ * and replicas do as their primary did: not our business here. */
+static bool lives_elsewhere(RedisModuleIO *rdb, const struct descriptor *descriptor) {
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
+    const int flags = RedisModule_GetContextFlags(ctx);
+    const RedisModuleString *name = RedisModule_GetKeyNameFromIO(rdb);
+    if (!(flags & REDISMODULE_CTX_FLAGS_CLUSTER) || !(flags & REDISMODULE_CTX_FLAGS_MASTER) ||
+        flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) || !name ||
+        registry_state(descriptor->id) != FILTER_LIVE)
+        return false;
+    /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be kept. */
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    RedisModuleString *copy = RedisModule_CreateString(NULL, text, length);
+    RedisModuleKey *key = RedisModule_OpenKey(ctx, copy, REDISMODULE_READ);
+    const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
+                                      ? RedisModule_ModuleTypeGetValue(key)
+                                      : NULL;
+    const bool same = filter && filter->descriptor->id == descriptor->id;
+    RedisModule_CloseKey(key);
+    RedisModule_FreeString(NULL, copy);
+    return !same;
 }
 
 static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
@@ -206,6 +222,7 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
         return NULL;
     }
     if (form == SAVED_WHOLE) descriptor_own_adopted(descriptor);
+    const bool second = form == SAVED_DESCRIPTOR && lives_elsewhere(rdb, descriptor);
     struct filter *filter = filter_wrap(descriptor);
     registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
     if (form == SAVED_WHOLE) {
@@ -214,11 +231,32 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
         problem = "unknown form";
     } else if (!slot_fits(rdb, descriptor)) {
         problem = "its shards lie in another cluster slot than this key";
+    } else if (second) {
+        problem = "it lives, with the same shards, under another name; use COPY";
     }
     if (!problem) return filter;
     RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
     FilterFree(filter);
     return NULL;
+}
+
+/* ---- leaving for another cluster node ---- */
+
+/* MIGRATE packs a key, sends it and deletes it, all in one command, and looks to us like DUMP and DEL. Its shards have
+ * still to travel then, and must not be swept here: neither when the migration is called off, nor by a replica that
+ * is promoted meanwhile, which sees nothing but a DEL. So a filter that goes at the very moment it was packed is
+ * leaving, and replicas and the AOF are told, in the same transaction. Somebody who DUMPs and DELs a filter within
+ * a tenth of a second, in a cluster, leaves its shards to bforphans. */
+static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
+    struct filter *filter = (struct filter *)value;
+    if (filter->packed_at != registry_tick()) return;
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
+    const int flags = RedisModule_GetContextFlags(ctx);
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(RedisModule_GetKeyNameFromOptCtx(opt), &length);
+    filter->leaving = true;
+    if (flags & REDISMODULE_CTX_FLAGS_MASTER && !(flags & REDISMODULE_CTX_FLAGS_LOADING))
+        RedisModule_Replicate(ctx, "BF.LEAVES", "b", name, length);
 }
 
 /* ---- the rest ---- */
@@ -248,7 +286,10 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct descriptor *descriptor = descriptor_decode(bytes, nbytes, &problem);
     RedisModule_Free(bytes);
     shard_tag(name, length, &tag, &tag_length);
-    if (!descriptor || tag_length > DESCRIPTOR_MAX_TAG || !set_tag(descriptor, tag, tag_length)) {
+    /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
+    const bool same_tag = cluster_enabled(contexts[0]);
+    if (!descriptor || (!same_tag && (tag_length > DESCRIPTOR_MAX_TAG ||
+                                      !descriptor_set_tag(descriptor, tag, tag_length)))) {
         descriptor_free(descriptor);
         return NULL;
     }
@@ -373,6 +414,7 @@ bool type_register(RedisModuleCtx *ctx) {
         .aux_save_triggers = REDISMODULE_AUX_AFTER_RDB,
         .mem_usage2 = FilterMemUsage,
         .free_effort2 = FilterFreeEffort,
+        .unlink2 = FilterUnlink,
         .copy2 = FilterCopy,
     };
     if (RedisModule_GetServerVersion() >= 0x00070200) {

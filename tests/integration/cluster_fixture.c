@@ -79,7 +79,8 @@ bool cluster_wait(Cluster *cluster) {
         if (all) return true;
     }
     for (int i = 0; i < cluster->nnodes; i++)
-        if (cluster->node[i]->pid) server_print_log(cluster->node[i]);
+        if (cluster->node[i]->pid)
+            printf("    node %d sees\n%s", i, roles_seen(cluster->node[i]->client));
     return CHECK_FAIL("the cluster does not become sound");
 }
 

@@ -402,3 +402,11 @@ TEST(move_leaves_the_strings) {
     EXPECT(c, "+OK", "SELECT 0");
     EXPECT(c, ":1", "BF.EXISTS k a");
 }
+
+TEST(chunks_are_refused) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.ADOPT k BITS 16");
+    EXPECT(c, ":1", "BF.ADD k a");
+    EXPECT_ERROR(c, "ERR", "adopted", "BF.SCANDUMP k 0");
+    EXPECT_ERROR(c, "ERR", "adopted", "BF.SCANDUMP k 1");
+}

@@ -95,6 +95,31 @@ TEST(rename_copy_restore_and_flush) {
     check_small(router, "{t}d", "i");
     EXPECT(c, ":1", "DEL %s", same);
     CHECK_SHARDS(cluster->node[home], nshards);
+    /* No shard could be named after this one; the copy's are named after the original. */
+    const char *brace = cluster_name(cluster, "a}b", slot, slot);
+    EXPECT(c, ":1", "COPY {t}d %s", brace);
+    check_small(router, brace, "i");
+    for (const char *const *shard = cluster_shards_of(c, brace); *shard; shard++)
+        CHECK_INT(cluster_slot(cluster, *shard), slot);
+    EXPECT(c, ":1", "DEL %s", brace);
+    CHECK_SHARDS(cluster->node[home], nshards);
+
+    /* DUMP carries no bits here: the payload is good for the same shards only, in the same slot, under one name. */
+    const redisReply *dump = command(c, "DUMP {t}d");
+    const char *elsewhere = cluster_name(cluster, "x", slot + 1, slot + 100);
+    if (cluster_home(cluster, slot + 100) == home) {
+        EXPECT_ERROR(c, "ERR", "Bad data format", "RESTORE %s 0 %b", elsewhere, dump->str,
+                     (size_t)dump->len);
+        CHECK_LOGGED(cluster->node[home], "another cluster slot");
+    }
+    EXPECT_ERROR(c, "ERR", "Bad data format", "RESTORE {t}e 0 %b", dump->str, (size_t)dump->len);
+    CHECK_LOGGED(cluster->node[home], "under another name");
+    EXPECT(c, "+OK", "RESTORE {t}d 0 %b REPLACE", dump->str, (size_t)dump->len);
+    pause_ms(SWEEPER_MS);
+    check_small(router, "{t}d", "i");
+    EXPECT_ERROR(c, "ERR", "another cluster slot", "BF.DESCRIPTOR %s %b", elsewhere,
+                 command(c, "BF.DESCRIPTOR {t}d")->str,
+                 (size_t)command(c, "BF.DESCRIPTOR {t}d")->len);
 
     EXPECT(c, "+OK", "FLUSHALL");
     CHECK_SHARDS(cluster->node[home], 0);
@@ -190,6 +215,124 @@ TEST(slow_migration_shards_first) {
     CHECK_SHARDS(move.cluster->node[0], n);
     CHECK_SHARDS(move.cluster->node[1], 0);
     router_free(move.router);
+}
+
+/* A replica has no part in a migration and does not know of it: it must not call a shard lost that has moved. */
+TEST(reads_on_a_replica_during_a_migration) {
+    struct move move;
+    REQUIRE(prepare(&move, cluster_start(3, true, NULL), "seen"));
+    const char *const one[] = {move.shards[0], NULL};
+    cluster_move_keys(move.cluster, 0, 1, one);
+    server_wait_for_replica(move.cluster->node[0], move.cluster->node[3]);
+    Client *c = client_new(move.cluster->node[3]);
+    int nagain = 0;
+    EXPECT(c, "+OK", "READONLY");
+    for (int i = 0; i < 1000; i++) {
+        const char *text = command_text(c, "BF.EXISTS %s i%d", move.name, i);
+        nagain += strncmp(text, "-TRYAGAIN ", 10) == 0;
+        CHECK(*text != '-' || strncmp(text, "-TRYAGAIN ", 10) == 0);
+    }
+    CHECK_RANGE(nagain, 1, 500);
+    router_free(move.router);
+}
+
+static void run_cli(Cluster *cluster, const char *const *arguments) {
+    const pid_t cli = cluster_cli(cluster, arguments);
+    bool ok = false;
+    for (int i = 0; i < 3000 && !cluster_cli_ended(cluster, cli, &ok); i++) pause_ms(20);
+    CHECK(ok);
+}
+
+/* What the administrator does when slots were left open. */
+static void fix(Cluster *cluster, int node) {
+    char address[32];
+    snprintf(address, sizeof(address), "127.0.0.1:%d", cluster->node[node]->port);
+    const char *const arguments[] = {"--cluster", "fix", address, "--cluster-yes", NULL};
+    run_cli(cluster, arguments);
+}
+
+/* The descriptor has gone, the shards have not, and then the migration is called off. */
+TEST(migration_that_is_called_off) {
+    struct move move;
+    REQUIRE(prepare(&move, cluster_start(3, false, NULL), "seen"));
+    const size_t n = cluster_count(move.shards);
+    move_descriptor(&move);
+    EXPECT(move.cluster->node[0]->client, "+OK", "CLUSTER SETSLOT %d STABLE", move.slot);
+    pause_ms(SWEEPER_MS);
+    CHECK_INT((long long)cluster_count(cluster_shards_on(move.cluster->node[0])), (long long)n);
+    fix(move.cluster, 0);
+    check_small(move.router, move.name, "i");
+    CHECK_STR(router_text(move.router, "DEL %s", move.name), ":1");
+    for (int i = 0; i < 3; i++) CHECK_SHARDS(move.cluster->node[i], 0);
+    router_free(move.router);
+}
+
+/* The same with a failover of the source: its replica saw a DEL, and knows nothing of a migration. */
+TEST(migration_whose_source_fails_over) {
+    struct move move;
+    REQUIRE(prepare(&move, cluster_start(3, true, NULL), "seen"));
+    const size_t n = cluster_count(move.shards);
+    move_descriptor(&move);
+    EXPECT(move.cluster->node[3]->client, "+OK", "CLUSTER FAILOVER");
+    server_wait_info(move.cluster->node[3], "role", "master");
+    pause_ms(SWEEPER_MS);
+    CHECK_INT((long long)cluster_count(cluster_shards_on(move.cluster->node[3])), (long long)n);
+    fix(move.cluster, 3);
+    check_small(move.router, move.name, "i");
+    CHECK_STR(router_text(move.router, "DEL %s", move.name), ":1");
+    for (int i = 0; i < 6; i++) CHECK_SHARDS(move.cluster->node[i], 0);
+    router_free(move.router);
+}
+
+/* The same again with a restart of the source from its append-only file. */
+TEST(migration_whose_source_restarts) {
+    struct move move;
+    REQUIRE(prepare(&move, cluster_start(2, false, "appendonly yes\nappendfsync always"), "seen"));
+    const size_t n = cluster_count(move.shards);
+    move_descriptor(&move);
+    router_free(move.router); /* its connections */
+    server_restart(move.cluster->node[0], STOP_KILL);
+    EXPECT(move.cluster->node[0]->client, "+OK", "CLUSTER SETSLOT %d STABLE", move.slot);
+    REQUIRE(cluster_wait(move.cluster));
+    pause_ms(SWEEPER_MS);
+    CHECK_INT((long long)cluster_count(cluster_shards_on(move.cluster->node[0])), (long long)n);
+    fix(move.cluster, 0);
+    check_small(move.router, move.name, "i");
+    router_free(move.router);
+}
+
+/* ---- filters that die at a bad moment ---- */
+
+static bool wait_for_state(Server *s, const char *state) {
+    for (int i = 0; i < 1500; i++) {
+        if (strstr(command_text(s->client, "CLUSTER INFO"), state)) return true;
+        pause_ms(20);
+    }
+    return CHECK_FAIL("the cluster does not become %s", state);
+}
+
+/* While the cluster is down the server refuses the sweeper's commands; it must not forget its work. */
+TEST(expiry_while_the_cluster_is_down) {
+    Cluster *cluster = cluster_start(2, false, "cluster-node-timeout 1000");
+    REQUIRE(cluster);
+    Router *router = router_new(cluster);
+    const char *name = cluster_name(cluster, "seen", 0, 8000);
+    fill_small(router, name, "i");
+    Client *c = cluster->node[0]->client;
+    EXPECT(c, "+OK", "DEBUG SET-ACTIVE-EXPIRE 0");
+    EXPECT(c, ":1", "PEXPIRE %s 50", name);
+    server_stop(cluster->node[1], STOP_KILL);
+    REQUIRE(wait_for_state(cluster->node[0], "cluster_state:fail"));
+    const long long nkeys = command_int(c, "DBSIZE");
+    CHECK(nkeys > 20);
+    EXPECT(c, "+OK", "DEBUG SET-ACTIVE-EXPIRE 1");
+    for (int i = 0; i < 500 && command_int(c, "DBSIZE") == nkeys; i++) pause_ms(20);
+    CHECK_INT(command_int(c, "DBSIZE"), nkeys - 1);
+    pause_ms(SWEEPER_MS);
+    server_up(cluster->node[1]);
+    REQUIRE(wait_for_state(cluster->node[0], "cluster_state:ok"));
+    CHECK_SHARDS(cluster->node[0], 0);
+    router_free(router);
 }
 
 /* ---- resharding under load ---- */

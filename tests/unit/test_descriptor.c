@@ -192,13 +192,16 @@ static void check_valid(const struct descriptor *d) {
     for (uint32_t i = 0; i < d->nlayers; i++) {
         const struct layer *layer = &d->layers[i];
         const struct layout *layout = &layer->layout;
-        CHECK(layer->kind == LAYER_BLOCKED);
+        const bool classic = layer->kind == LAYER_CLASSIC;
+        CHECK(classic || layer->kind == LAYER_BLOCKED);
         CHECK(layout->block_log2 >= 9 && layout->block_log2 <= 15);
-        CHECK(layout->nprobes >= 1 && layout->nprobes <= LAYOUT_MAX_PROBES);
+        CHECK(layout->nprobes >= 1 && (classic || layout->nprobes <= LAYOUT_MAX_PROBES));
         CHECK(layout->nshards >= 1 && layout->nshards <= LAYOUT_MAX_SHARDS && layout->nblocks >= 1);
         CHECK(layout_shard_bytes(layout) + SHARD_HEADER_BYTES <= 512u << 20);
         CHECK(layer->capacity >= 1 && layer->capacity <= SIZING_MAX_CAPACITY);
-        CHECK(layer->nitems <= layer->capacity);
+        CHECK(classic || layer->nitems <= layer->capacity);
+        CHECK(!classic || (layer->nbits >= 1 && (layer->nbits - 1) / 8 < layer->nbytes &&
+                           layer->nbytes <= layout->nshards * layout_shard_bytes(layout)));
         CHECK(layer_count_created(layer) <= layout->nshards);
     }
 }
@@ -247,6 +250,87 @@ TEST(corruption_of_several_bytes_is_refused_or_valid) {
     CHECK(true);
 }
 
+/* A layer that came from RedisBloom, half loaded. */
+static const uint8_t pinned_half[] = {
+    'B',  'F',  'D',  1,                            /* magic, version */
+    8,    7,    6,    5,    4,    3,    2,    1,    /* id */
+    0,    0,    0,    0,    0,    0,    0,    0,    /* seed: not used by this kind of layer */
+    0xfc, 0xa9, 0xf1, 0xd2, 0x4d, 0x62, 0x50, 0x3f, /* error: 0.001 */
+    0x00, 0x10, 0,    0,    0,    0,    0,    0,    /* shard size */
+    0,    0,    0,    0,                            /* copies */
+    2,    0,    0,    0,                            /* expansion */
+    1,    0,    'k',                                /* tag */
+    0x81,                                           /* layers, half loaded */
+    2,    9,    10,   1,    2,    0,    0,    0,
+    60,   0,    0,    0,                         /* kind, width, probes, wide, shards, blocks */
+    100,  0,    0,    0,    0,    0,    0,    0, /* capacity */
+    101,  0,    0,    0,    0,    0,    0,    0, /* items: RedisBloom's own count */
+    0x40, 0x9c, 0,    0,    0,    0,    0,    0, /* bits: 40000 */
+    0x88, 0x13, 0,    0,    0,    0,    0,    0, /* bytes: 5000 */
+    0x01,                                        /* created */
+    2,                                           /* loaded from RedisBloom */
+    0,    0,    0,    0,    0,    0,    0,    0, /* id of the source: none */
+    0xe9, 0x03, 0,    0,    0,    0,    0,    0, /* iterator: 1001 */
+    0xe8, 0x03, 0,    0,    0,    0,    0,    0, /* bytes loaded: 1000 */
+    0x88, 0x13, 0,    0,    0,    0,    0,    0, /* of 5000 */
+};
+
+TEST(half_loaded_encoding_is_the_pinned_one) {
+    struct descriptor *d = descriptor_new("k", 1);
+    REQUIRE(d);
+    const struct layer layer = {.kind = LAYER_CLASSIC,
+                                .flags = LAYER_WIDE,
+                                .layout = {2, 60, 9, 10},
+                                .capacity = 100,
+                                .nitems = 101,
+                                .nbits = 40000,
+                                .nbytes = 5000};
+    d->id = 0x0102030405060708;
+    d->error = 0.001;
+    d->shard_bytes = 4096;
+    d->expansion = 2;
+    d->load = (struct load){LOAD_REDISBLOOM, 0, 1001, 1000, 5000};
+    REQUIRE(descriptor_append(d, &layer));
+    layer_mark_created(&d->layers[0], 0);
+    uint8_t *bytes;
+    const size_t nbytes = encode(d, &bytes);
+    CHECK_MEM(bytes, nbytes, pinned_half, sizeof pinned_half);
+    free(bytes);
+    CHECK(check_corrupted(pinned_half, sizeof pinned_half));
+    descriptor_free(d);
+}
+
+TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
+    for (size_t n = 0; n < sizeof pinned_half; n++) check_corrupted(pinned_half, n);
+    for (size_t at = 0; at < sizeof pinned_half; at++) {
+        for (unsigned value = 0; value < 256; value++) {
+            uint8_t bytes[sizeof pinned_half];
+            memcpy(bytes, pinned_half, sizeof bytes);
+            bytes[at] = (uint8_t)value;
+            check_corrupted(bytes, sizeof bytes);
+        }
+    }
+    static const struct {
+        size_t at;
+        uint8_t value;
+        const char *reason;
+    } cases[] = {
+        {47, 0x01, "bytes behind the last layer"},
+        {47, 0x80, "number of layers out of range"},
+        {51, 2, "unknown flags of a layer"},
+        {79, 1, "more bits than bytes"},
+        {87, 1, "more bits than bytes"},
+        {93, 0, "unknown origin of a half-loaded filter"},
+        {93, 3, "unknown origin of a half-loaded filter"},
+    };
+    for (size_t i = 0; i < N(cases); i++) {
+        uint8_t bytes[sizeof pinned_half];
+        memcpy(bytes, pinned_half, sizeof bytes);
+        bytes[cases[i].at] = cases[i].value;
+        if (!check_refused(bytes, sizeof bytes, cases[i].reason)) CHECK_FAIL("case %zu", i);
+    }
+}
+
 TEST(bad_values_are_refused_with_the_reason) {
     static const struct {
         size_t at;
@@ -269,7 +353,8 @@ TEST(bad_values_are_refused_with_the_reason) {
         {44, {0xff, 0xff}, 2, "too short"},
         {49, {0}, 1, "number of layers out of range"},
         {49, {65}, 1, "number of layers out of range"},
-        {50, {2}, 1, "unknown kind of layer"},
+        {50, {0}, 1, "unknown kind of layer"},
+        {50, {0xff}, 1, "unknown kind of layer"},
         {53, {1}, 1, "unknown flags of a layer"},
         {62, {0}, 8, "capacity out of range"},
         {62, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},

@@ -1,0 +1,10 @@
+/* transfer.h: BF.SCANDUMP and BF.LOADCHUNK, which move a filter between servers in pieces. */
+#ifndef TRANSFER_H
+#define TRANSFER_H
+
+#include "redismodule.h"
+
+int BFScanDump_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int BFLoadChunk_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+
+#endif
