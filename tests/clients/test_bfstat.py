@@ -6,6 +6,7 @@ import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -82,6 +83,29 @@ class Bfstat(unittest.TestCase):
         self.assertEqual(one["layers"][1]["kind"], 1)
         self.assertTrue(0 < one["layers"][0]["error"] < 0.01)
         self.assertIn("adopted", self.run_it("--once")[1])
+
+    def test_filters_of_redisbloom(self):
+        with open(os.path.join(server.ROOT, "tests", "assets", "redisbloom-growing.dump"), "rb") as file:
+            data = file.read()
+        while data:
+            iterator, nbytes = struct.unpack_from("<QQ", data)
+            if nbytes:
+                self.redis.execute_command("BF.LOADCHUNK", "moved", iterator, data[16:16 + nbytes])
+            data = data[16 + nbytes:]
+        one = self.json()[0, "moved"]
+        self.assertGreater(len(one["layers"]), 1)
+        self.assertEqual({layer["kind"] for layer in one["layers"]}, {2})
+        self.assertEqual(sum(layer["items"] for layer in one["layers"]), one["items"])
+        self.assertTrue(0 < one["error"] < 0.2, one["error"])
+
+    def test_half_loaded_filters(self):
+        self.fill("seen", 100)
+        iterator, chunk = self.redis.execute_command("BF.SCANDUMP", "seen", 0)
+        self.redis.execute_command("BF.LOADCHUNK", "half", iterator, chunk)
+        found = self.json()
+        self.assertEqual(set(found), {(0, "half"), (0, "seen")})
+        self.assertEqual(found[0, "seen"]["problem"], None)
+        self.assertEqual(self.run_it("--once")[0], 0)
 
     def test_lost_shards(self):
         self.redis.execute_command("BF.RESERVE", "seen", "0.001", 10000, "SHARDSIZE", "4096", "SEED", 1)
