@@ -9,16 +9,18 @@ endif
 PORT ?= 6379
 DIR ?= ./data
 
-PURE := src/layout.c src/sizing.c src/descriptor.c src/options.c src/classic.c src/chunk.c
+PURE := src/layout.c src/sizing.c src/descriptor.c src/options.c src/classic.c src/chunk.c src/adopted.c
 SRC := $(wildcard src/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
 HARNESS := tests/check.c
 SERVER_HARNESS := $(filter-out $(INTEGRATION_SRC),$(wildcard tests/integration/*.c))
-FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch])
+FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.c)
 
 FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -I. -Isrc -Itests
 RELEASE_FLAGS := -O3
+# MD5, for adopted bitmaps: linked in, so that a server needs no further package, and not exported.
+LIBS := -l:libmd.a -Wl,--exclude-libs,ALL -lm
 ASAN_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 
 # A plain server can load a module built for ASAN only if the sanitizer's runtime was loaded before it.
@@ -57,7 +59,8 @@ CLIENTS := $(VARIANT)/tests/clients/test_hiredis $(wildcard tests/clients/test_*
 NODE_MODULES := tests/clients/node_modules/.package-lock.json
 export CC SANITIZER MODULE SERVER PORT DIR
 
-.PHONY: all run test unit integration soak build-tests test-clients test-servers fuzz fuzz-afl deps format check-format \
+.PHONY: all run test unit integration soak build-tests test-clients test-servers fuzz fuzz-afl demo worker \
+	deps format check-format \
 	clean help FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -74,6 +77,8 @@ help:
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
 	@echo 'make test-servers  integration tests on Valkey 8.0 from Debian backports, fetched to build/valkey'
 	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
+	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
+	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker.c)'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
@@ -85,7 +90,7 @@ help:
 	@cmp -s $< $@ || install -m 755 $< $@
 
 $(VARIANT)/shardbloom.so: $(SRC:%.c=$(VARIANT)/%.o)
-	$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lm
+	$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) $(LIBS)
 
 $(RELEASE)/%.o: %.c
 	@mkdir -p $(@D)
@@ -97,11 +102,11 @@ $(ASAN)/%.o: %.c
 
 # Unit tests link the pure sources bare, always with sanitizers.
 $(ASAN)/tests/unit/test_%: $(ASAN)/tests/unit/test_%.o $(HARNESS:%.c=$(ASAN)/%.o) $(PURE:%.c=$(ASAN)/%.o)
-	$(CC) $(ASAN_FLAGS) $(LDFLAGS) -o $@ $^ $(ASAN_LINK) -lm
+	$(CC) $(ASAN_FLAGS) $(LDFLAGS) -o $@ $^ $(ASAN_LINK) $(LIBS)
 
 $(VARIANT)/tests/integration/test_%: $(VARIANT)/tests/integration/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o) \
 		$(SERVER_HARNESS:%.c=$(VARIANT)/%.o) $(PURE:%.c=$(VARIANT)/%.o)
-	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis -lm
+	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis $(LIBS)
 
 $(VARIANT)/tests/clients/test_%: $(VARIANT)/tests/clients/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o)
 	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis
@@ -109,6 +114,15 @@ $(VARIANT)/tests/clients/test_%: $(VARIANT)/tests/clients/test_%.o $(HARNESS:%.c
 $(NODE_MODULES): tests/clients/package-lock.json
 	cd tests/clients && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
+
+worker: build/worker
+build/worker: examples/worker.c
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -MMD -MP -fPIC,$(FLAGS)) $(RELEASE_FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -lhiredis
+demo:
+	@scripts/deps demo
+	@$(MAKE) --no-print-directory all
+	@examples/demo/demo.py --pages $(or $(PAGES),3000) --workers $(or $(WORKERS),3)
 
 # Packages are installed before anything is looked at, so the work is a second make.
 run:
@@ -124,7 +138,7 @@ integration: all $(INTEGRATION)
 	@scripts/run-tests $(INTEGRATION)
 test-clients:
 	@scripts/deps clients
-	@$(MAKE) --no-print-directory all $(CLIENTS) $(NODE_MODULES)
+	@$(MAKE) --no-print-directory all worker $(CLIENTS) $(NODE_MODULES)
 	@tests/clients/with-server scripts/run-tests $(CLIENTS)
 test-servers:
 	@scripts/deps test
@@ -138,7 +152,7 @@ deps:
 # One binary for each tests/fuzz/fuzz_*.c; AFL++'s compiler takes the same sources (afl-fuzz -i seeds -o out -- binary).
 build/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
 	@mkdir -p $(@D)
-	clang $(filter-out -MMD -MP,$(FLAGS)) $(FUZZ_FLAGS) -o $@ $< $(PURE) -lm
+	clang $(filter-out -MMD -MP,$(FLAGS)) $(FUZZ_FLAGS) -o $@ $< $(PURE) $(LIBS)
 build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
 	@mkdir -p $(@D)
 	AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer -o $@ $< $(PURE) -lm

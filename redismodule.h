@@ -213,6 +213,7 @@ typedef struct RedisModuleInfoCtx RedisModuleInfoCtx;
 typedef struct RedisModuleDefragCtx RedisModuleDefragCtx;
 typedef struct RedisModuleKeyOptCtx RedisModuleKeyOptCtx;
 typedef struct RedisModuleBlockedClient RedisModuleBlockedClient;
+typedef struct RedisModuleUser RedisModuleUser;
 
 typedef int (*RedisModuleCmdFunc)(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 typedef void (*RedisModuleEventCallback)(RedisModuleCtx *ctx, RedisModuleEvent eid,
@@ -348,6 +349,10 @@ typedef struct RedisModuleTypeMethods {
       (RedisModuleCtx *, mstime_t period, RedisModuleTimerProc, void *data))                       \
     X(RedisModuleCtx *, GetDetachedThreadSafeContext, (RedisModuleCtx *))                          \
     X(void, GetRandomBytes, (unsigned char *, size_t length))                                      \
+    X(RedisModuleString *, GetCurrentUserName, (RedisModuleCtx *))                                 \
+    X(RedisModuleUser *, GetModuleUserFromUserName, (RedisModuleString *))                         \
+    X(void, FreeModuleUser, (RedisModuleUser *))                                                   \
+    X(int, ACLCheckKeyPermissions, (RedisModuleUser *, RedisModuleString *, int flags))            \
     X(int, RegisterInfoFunc, (RedisModuleCtx *, RedisModuleInfoFunc))                              \
     X(int, InfoAddSection, (RedisModuleInfoCtx *, const char *name))                               \
     X(int, InfoAddFieldULongLong, (RedisModuleInfoCtx *, const char *field, unsigned long long))   \

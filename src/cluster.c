@@ -34,6 +34,22 @@ unsigned cluster_filter_slot(const struct descriptor *descriptor) {
     return crc16(descriptor->tag, descriptor->tag_length) & (NSLOTS - 1);
 }
 
+bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t length) {
+    const unsigned slot = cluster_key_slot(name, length);
+    bool fits = cluster_filter_slot(descriptor) == slot;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        for (uint32_t j = 0; fits && !layer_owns_shards(layer) && j < layer->layout.nshards; j++) {
+            RedisModuleString *shard = shard_name(descriptor, i, j);
+            size_t shard_length;
+            const char *text = RedisModule_StringPtrLen(shard, &shard_length);
+            fits = cluster_key_slot(text, shard_length) == slot;
+            RedisModule_FreeString(NULL, shard);
+        }
+    }
+    return fits;
+}
+
 /* ---- what this node says of its slots ----
  * The modules API does not tell which slots a node owns, nor which are on the move; CLUSTER NODES does. The server
  * needs longer to write it than we to read it (tens of microseconds for a few nodes, milliseconds for a thousand), so

@@ -24,6 +24,9 @@ unsigned cluster_key_slot(const char *name, size_t length);
 /* The slot of all shards of a filter. */
 unsigned cluster_filter_slot(const struct descriptor *descriptor);
 
+/* Do a filter's shards, and the strings it adopted, all lie in the slot of a key of this name? */
+bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t length);
+
 bool cluster_enabled(RedisModuleCtx *ctx);
 
 #endif

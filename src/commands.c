@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "adopt.h"
 #include "cluster.h"
 #include "config.h"
 #include "docs.h"
@@ -369,15 +370,17 @@ static const struct {
     [INFO_EXPANSION] = {"EXPANSION", "Expansion rate"},
 };
 
-static void reply_info(RedisModuleCtx *ctx, const struct filter *filter, enum info_field field) {
+static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_field field) {
     const struct descriptor *descriptor = filter->descriptor;
+    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
     switch (field) {
     case INFO_CAPACITY:
         RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
         break;
     case INFO_SIZE: /* as stored: the same on a primary and its replicas, unlike the memory in use */
         RedisModule_ReplyWithLongLong(ctx, (long long)(descriptor_encoded_size(descriptor) +
-                                                       descriptor_shard_bytes(descriptor)));
+                                                       descriptor_shard_bytes(descriptor) +
+                                                       shards_adopted_bytes(&shards)));
         break;
     case INFO_FILTERS:
         RedisModule_ReplyWithLongLong(ctx, descriptor->nlayers);
@@ -476,9 +479,13 @@ static int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
     return REDISMODULE_OK;
 }
 
-/* How many blocks of a shard are counted for its fill: few enough that a filter of 10 GB takes milliseconds. */
+/* How much of a layer is counted for its fill: little enough that a filter of 10 GB takes milliseconds. */
+#define SAMPLE_BYTES (1u << 20)
+
+/* How many blocks of a shard that is. */
 static uint32_t sample_size(const struct layer *layer) {
-    const uint64_t budget = (1u << 20) / layout_block_bytes(&layer->layout) / layer->layout.nshards;
+    const uint64_t budget =
+        SAMPLE_BYTES / layout_block_bytes(&layer->layout) / layer->layout.nshards;
     const uint64_t wanted = budget < 8 ? 8 : budget;
     return wanted < layer->layout.nblocks ? (uint32_t)wanted : layer->layout.nblocks;
 }
@@ -505,7 +512,16 @@ static void reply_shard(struct shards *shards, uint32_t index, uint32_t shard) {
     RedisModuleCtx *ctx = shards->ctx;
     const struct layer *layer = &shards->filter->descriptor->layers[index];
     const struct shard_slot *slot = shards_open(shards, index, shard);
-    const uint32_t nsamples = sample_size(layer);
+    double sampled = 1, fill = 0;
+    if (layer->adoption) {
+        if (slot)
+            fill = adopt_fill(layer, slot->blocks, slot->nbytes,
+                              SAMPLE_BYTES / layer->layout.nshards, &sampled);
+    } else {
+        const uint32_t nsamples = sample_size(layer);
+        sampled = (double)nsamples / layer->layout.nblocks;
+        if (slot) fill = sampled_fill(layer, slot->blocks, nsamples);
+    }
     RedisModuleString *name = shard_name(shards->filter->descriptor, index, shard);
     RedisModule_ReplyWithMap(ctx, 7);
     RedisModule_ReplyWithSimpleString(ctx, "key");
@@ -515,17 +531,20 @@ static void reply_shard(struct shards *shards, uint32_t index, uint32_t shard) {
     RedisModule_ReplyWithSimpleString(ctx, "shard");
     RedisModule_ReplyWithLongLong(ctx, shard);
     RedisModule_ReplyWithSimpleString(ctx, "bytes");
-    RedisModule_ReplyWithLongLong(
-        ctx, (long long)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout)));
+    if (layer->adoption)
+        RedisModule_ReplyWithLongLong(ctx, slot ? (long long)slot->nbytes : 0);
+    else
+        RedisModule_ReplyWithLongLong(
+            ctx, (long long)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout)));
     RedisModule_ReplyWithSimpleString(ctx, "state");
     RedisModule_ReplyWithSimpleString(ctx, states[slot ? SHARD_READY : shards->status]);
     RedisModule_ReplyWithSimpleString(ctx, "fill");
     if (slot)
-        RedisModule_ReplyWithDouble(ctx, sampled_fill(layer, slot->blocks, nsamples));
+        RedisModule_ReplyWithDouble(ctx, fill);
     else
         RedisModule_ReplyWithNull(ctx);
     RedisModule_ReplyWithSimpleString(ctx, "fill sampled from");
-    RedisModule_ReplyWithDouble(ctx, (double)nsamples / layer->layout.nblocks);
+    RedisModule_ReplyWithDouble(ctx, sampled);
     RedisModule_FreeString(NULL, name);
     shards_close(shards);
 }
@@ -538,10 +557,20 @@ static int BFShards_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
     if (!open_existing(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
     const struct descriptor *descriptor = filter->descriptor;
     struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
-    RedisModule_ReplyWithArray(ctx, (long)descriptor_nshards(descriptor));
-    for (uint32_t i = 0; i < descriptor->nlayers; i++)
-        for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++)
-            if (layer_shard_created(&descriptor->layers[i], j)) reply_shard(&shards, i, j);
+    long nshown = 0;
+    RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+            /* Adopted strings may have been made by others: only the key itself tells. */
+            if (layer->adoption ? shards_check(&shards, i, j) == SHARD_NONE
+                                : !layer_shard_created(layer, j))
+                continue;
+            reply_shard(&shards, i, j);
+            nshown++;
+        }
+    }
+    RedisModule_ReplySetArrayLength(ctx, nshown);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;
 }
@@ -604,8 +633,7 @@ static int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
         snprintf(text, sizeof text, ERROR_DESCRIPTOR ": %s", problem);
         return RedisModule_ReplyWithError(ctx, text);
     }
-    if (cluster_enabled(ctx) &&
-        cluster_key_slot(name.text, name.length) != cluster_filter_slot(descriptor)) {
+    if (cluster_enabled(ctx) && !cluster_fits(descriptor, name.text, name.length)) {
         descriptor_free(descriptor);
         return RedisModule_ReplyWithError(ctx, ERROR_OTHER_SLOT);
     }
@@ -692,6 +720,7 @@ static const struct {
     int key; /* where the key stands; 0: there is none */
 } commands[] = {
     {"bf.reserve", BFReserve_RedisCommand, "write deny-oom fast", 1},
+    {"bf.adopt", BFAdopt_RedisCommand, "write deny-oom", 1},
     {"bf.add", BFAdd_RedisCommand, "write deny-oom fast", 1},
     {"bf.madd", BFMAdd_RedisCommand, "write deny-oom", 1},
     {"bf.insert", BFInsert_RedisCommand, "write deny-oom", 1},

@@ -12,6 +12,12 @@ struct allocator descriptor_allocator = {malloc, realloc, free};
 #define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1)
 #define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8)
 
+/* An adopted layer has more behind its bitmap: digest, flags, log2 of the bits, number of seeds, length of the prefix;
+ * then the seeds and the prefix. */
+#define ADOPTION_BYTES    (1 + 1 + 1 + 1 + 2)
+#define ADOPTION_NUMBERED 1u
+#define ADOPTION_OWNED    2u
+
 /* A classic layer has more: nbits and nbytes, behind the fixed part. */
 #define CLASSIC_BYTES (8 + 8)
 
@@ -31,6 +37,25 @@ static void *alloc_zeroed(size_t nbytes) {
     void *memory = descriptor_allocator.alloc(nbytes);
     if (memory) memset(memory, 0, nbytes);
     return memory;
+}
+
+static void adoption_free(struct adoption *adoption) {
+    if (!adoption) return;
+    descriptor_allocator.free(adoption->prefix);
+    descriptor_allocator.free(adoption);
+}
+
+static struct adoption *adoption_copy(const struct adoption *from) {
+    struct adoption *copy = alloc_zeroed(sizeof *copy);
+    if (!copy) return NULL;
+    *copy = *from;
+    copy->prefix = descriptor_allocator.alloc((size_t)from->prefix_length + 1);
+    if (copy->prefix) {
+        memcpy(copy->prefix, from->prefix, from->prefix_length);
+        return copy;
+    }
+    adoption_free(copy);
+    return NULL;
 }
 
 struct descriptor *descriptor_new(const char *tag, size_t tag_length) {
@@ -58,8 +83,10 @@ bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t t
 
 void descriptor_free(struct descriptor *descriptor) {
     if (!descriptor) return;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         descriptor_allocator.free(descriptor->layers[i].created);
+        adoption_free(descriptor->layers[i].adoption);
+    }
     descriptor_allocator.free(descriptor->layers);
     descriptor_allocator.free(descriptor->tag);
     descriptor_allocator.free(descriptor);
@@ -85,6 +112,42 @@ bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *la
                           uint64_t capacity) {
     const struct layer layer = {.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity};
     return descriptor_append(descriptor, &layer);
+}
+
+/* The layout that follows from a recipe. */
+static struct layout adopted_layout(const struct recipe *recipe) {
+    return (struct layout){.nshards = recipe->nstrings,
+                           .nblocks = 1u << (recipe->log2_bits - LAYOUT_MIN_BLOCK_LOG2),
+                           .block_log2 = LAYOUT_MIN_BLOCK_LOG2,
+                           .nprobes = recipe->nseeds};
+}
+
+bool descriptor_add_adopted(struct descriptor *descriptor, const struct adoption *adoption) {
+    const struct layer layer = {.kind = LAYER_ADOPTED,
+                                .layout = adopted_layout(&adoption->recipe),
+                                .capacity = adopted_capacity(&adoption->recipe),
+                                .adoption = adoption_copy(adoption)};
+    if (layer.adoption && descriptor_append(descriptor, &layer)) return true;
+    adoption_free(layer.adoption);
+    return false;
+}
+
+void descriptor_own_adopted(struct descriptor *descriptor) {
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        struct adoption *adoption = descriptor->layers[i].adoption;
+        if (!adoption) continue;
+        adoption->owned = true;
+        adoption->numbered = false;
+        adoption->prefix_length = 0;
+    }
+}
+
+void descriptor_disown(struct descriptor *descriptor) {
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        struct layer *layer = &descriptor->layers[i];
+        if (!layer_owns_shards(layer))
+            memset(layer->created, 0, bitmap_bytes(layer->layout.nshards));
+    }
 }
 
 uint32_t layer_count_created(const struct layer *layer) {
@@ -117,6 +180,7 @@ uint64_t descriptor_shard_bytes(const struct descriptor *descriptor) {
     uint64_t nbytes = 0;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
+        if (layer->adoption) continue;
         nbytes += layer_count_created(layer) *
                   (uint64_t)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout));
     }
@@ -151,9 +215,13 @@ static size_t extra_bytes(enum layer_kind kind) {
 
 size_t descriptor_encoded_size(const struct descriptor *descriptor) {
     size_t nbytes = HEAD_BYTES + descriptor->tag_length;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct adoption *adoption = descriptor->layers[i].adoption;
         nbytes += LAYER_BYTES + extra_bytes(descriptor->layers[i].kind) +
                   bitmap_bytes(descriptor->layers[i].layout.nshards);
+        if (adoption)
+            nbytes += ADOPTION_BYTES + 8u * adoption->recipe.nseeds + adoption->prefix_length;
+    }
     return nbytes + (descriptor->load.origin == LOAD_NONE ? 0 : LOAD_BYTES);
 }
 
@@ -163,6 +231,20 @@ static uint8_t *encode_load(const struct load *load, uint8_t *at) {
     at = put(at, load->next, 8);
     at = put(at, load->nbytes, 8);
     return put(at, load->total, 8);
+}
+
+static uint8_t *encode_adoption(const struct adoption *adoption, uint8_t *at) {
+    const struct recipe *recipe = &adoption->recipe;
+    at = put(at, recipe->digest, 1);
+    at = put(at,
+             (adoption->numbered ? ADOPTION_NUMBERED : 0) | (adoption->owned ? ADOPTION_OWNED : 0),
+             1);
+    at = put(at, recipe->log2_bits, 1);
+    at = put(at, recipe->nseeds, 1);
+    at = put(at, adoption->prefix_length, 2);
+    for (unsigned i = 0; i < recipe->nseeds; i++) at = put(at, recipe->seeds[i], 8);
+    memcpy(at, adoption->prefix, adoption->prefix_length);
+    return at + adoption->prefix_length;
 }
 
 void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
@@ -196,20 +278,21 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
         }
         memcpy(at, layer->created, bitmap_bytes(layer->layout.nshards));
         at += bitmap_bytes(layer->layout.nshards);
+        if (layer->adoption) at = encode_adoption(layer->adoption, at);
     }
     if (loading) encode_load(&descriptor->load, at);
 }
 
 /* What must hold of a layout whatever made it. Products are bounded by the ranges of their factors. */
-static const char *layout_problem(const struct layout *layout, unsigned max_probes) {
+static const char *layout_problem(const struct layout *layout, unsigned max_probes,
+                                  unsigned overhead) {
     if (layout->block_log2 < LAYOUT_MIN_BLOCK_LOG2 || layout->block_log2 > LAYOUT_MAX_BLOCK_LOG2)
         return "block width out of range";
     if (layout->nprobes < 1 || layout->nprobes > max_probes) return "number of probes out of range";
     if (layout->nshards < 1 || layout->nshards > LAYOUT_MAX_SHARDS)
         return "number of shards out of range";
     if (layout->nblocks < 1) return "a shard without blocks";
-    if (((uint64_t)layout->nblocks << (layout->block_log2 - 3)) >
-        SIZING_MAX_SHARD_BYTES - SIZING_SHARD_OVERHEAD)
+    if (((uint64_t)layout->nblocks << (layout->block_log2 - 3)) > SIZING_MAX_SHARD_BYTES - overhead)
         return "shards larger than a string can be";
     return NULL;
 }
@@ -222,14 +305,35 @@ static const char *classic_problem(const struct layer *layer) {
     return NULL;
 }
 
+static bool same_layout(const struct layout *a, const struct layout *b) {
+    return a->nshards == b->nshards && a->nblocks == b->nblocks && a->block_log2 == b->block_log2 &&
+           a->nprobes == b->nprobes;
+}
+
+/* The items of an adopted layer are an estimate: it may hold more than it should, in strings that others made. */
+static const char *adoption_problem(const struct layer *layer) {
+    const struct adoption *adoption = layer->adoption;
+    const char *problem = adopted_problem(&adoption->recipe);
+    if (problem) return problem;
+    const struct layout layout = adopted_layout(&adoption->recipe);
+    if (!same_layout(&layout, &layer->layout)) return "a layout that is not the recipe's";
+    if (adoption->owned && (adoption->numbered || adoption->prefix_length > 0))
+        return "own strings with a name";
+    if (!adoption->owned && !adoption->numbered && layout.nshards > 1)
+        return "several strings, one name";
+    return layer->nitems > SIZING_MAX_CAPACITY ? "more items than possible" : NULL;
+}
+
 const char *layer_problem(const struct layer *layer) {
-    const bool classic = layer->kind == LAYER_CLASSIC;
-    const char *problem = layout_problem(&layer->layout, classic ? UINT8_MAX : LAYOUT_MAX_PROBES);
+    const bool classic = layer->kind == LAYER_CLASSIC, adopted = layer->kind == LAYER_ADOPTED;
+    const char *problem = layout_problem(&layer->layout, classic ? UINT8_MAX : LAYOUT_MAX_PROBES,
+                                         adopted ? 0 : SIZING_SHARD_OVERHEAD);
     if (problem) return problem;
     if (layer->capacity < 1 || layer->capacity > SIZING_MAX_CAPACITY)
         return "capacity out of range";
     if (classic) return classic_problem(layer);
     if (layer->flags != 0) return "unknown flags of a layer";
+    if (adopted) return layer->adoption ? adoption_problem(layer) : NULL;
     return layer->nitems > layer->capacity ? "more items than capacity" : NULL;
 }
 
@@ -263,12 +367,37 @@ const char *descriptor_problem(const struct descriptor *descriptor) {
         const struct layer *layer = &descriptor->layers[i];
         problem = layer_problem(layer);
         if (problem) return problem;
+        if (layer->adoption && i > 0) return "an adopted layer that is not the first";
+        if (layer->adoption && loading) return "a half-loaded filter with an adopted layer";
         /* RedisBloom's counts are its own affair; of ours a shard must follow. */
         if (layer->nitems > 0 && layer->kind == LAYER_BLOCKED && !loading &&
             layer_count_created(layer) == 0)
             return "items but no shards";
     }
     return NULL;
+}
+
+/* What stands behind the bitmap of an adopted layer. */
+static const char *decode_adoption(struct layer *layer, const uint8_t **at, const uint8_t *end) {
+    struct adoption adoption = {.recipe = {.nstrings = layer->layout.nshards}};
+    struct recipe *recipe = &adoption.recipe;
+    if ((size_t)(end - *at) < ADOPTION_BYTES) return "too short";
+    recipe->digest = (enum adopted_digest)get(at, 1);
+    const unsigned flags = (unsigned)get(at, 1);
+    recipe->log2_bits = (uint8_t)get(at, 1);
+    recipe->nseeds = (uint8_t)get(at, 1);
+    adoption.prefix_length = (uint32_t)get(at, 2);
+    if (flags & ~(ADOPTION_NUMBERED | ADOPTION_OWNED)) return "unknown flags of an adopted layer";
+    adoption.numbered = flags & ADOPTION_NUMBERED;
+    adoption.owned = flags & ADOPTION_OWNED;
+    const char *problem = adopted_problem(recipe); /* before its number of seeds is believed */
+    if (problem) return problem;
+    if ((size_t)(end - *at) < 8u * recipe->nseeds + adoption.prefix_length) return "too short";
+    for (unsigned i = 0; i < recipe->nseeds; i++) recipe->seeds[i] = get(at, 8);
+    adoption.prefix = (char *)*at;
+    *at += adoption.prefix_length;
+    layer->adoption = adoption_copy(&adoption);
+    return layer->adoption ? NULL : "out of memory";
 }
 
 /* Reads the layer at *at, appends it, and moves *at behind it. What it appends can be freed, and is checked as far as
@@ -278,7 +407,8 @@ static const char *decode_layer(struct descriptor *descriptor, const uint8_t **a
     if ((size_t)(end - *at) < LAYER_BYTES) return "too short";
     struct layer layer = {0};
     const unsigned kind = (unsigned)get(at, 1);
-    if (kind != LAYER_BLOCKED && kind != LAYER_CLASSIC) return "unknown kind of layer";
+    if (kind != LAYER_BLOCKED && kind != LAYER_CLASSIC && kind != LAYER_ADOPTED)
+        return "unknown kind of layer";
     layer.kind = (enum layer_kind)kind;
     layer.layout.block_log2 = (uint8_t)get(at, 1);
     layer.layout.nprobes = (uint8_t)get(at, 1);
@@ -301,7 +431,7 @@ static const char *decode_layer(struct descriptor *descriptor, const uint8_t **a
     if (!descriptor_append(descriptor, &layer)) return "out of memory";
     memcpy(descriptor_newest(descriptor)->created, *at, nbitmap);
     *at += nbitmap;
-    return NULL;
+    return kind == LAYER_ADOPTED ? decode_adoption(descriptor_newest(descriptor), at, end) : NULL;
 }
 
 static const char *decode_load(struct load *load, const uint8_t **at, const uint8_t *end) {

@@ -3,6 +3,7 @@
 #ifndef DESCRIPTOR_H
 #define DESCRIPTOR_H
 
+#include "adopted.h"
 #include "layout.h"
 
 #define DESCRIPTOR_VERSION       1u
@@ -12,7 +13,8 @@
 /* How a layer keeps its items. */
 enum layer_kind {
     LAYER_BLOCKED = 1, /* our own shards: blocks addressed by layout.h */
-    LAYER_CLASSIC = 2  /* bits that RedisBloom set, in shards of our own: classic.h */
+    LAYER_CLASSIC = 2, /* bits that RedisBloom set, in shards of our own: classic.h */
+    LAYER_ADOPTED = 3  /* bitmaps that others wrote with SETBIT: adopted.h; the first layer only */
 };
 
 /* Flags of a layer; each kind has its own. */
@@ -28,6 +30,7 @@ struct layer {
     uint64_t nitems;      /* items added to this layer */
     uint8_t
         *created; /* one bit per shard, least significant first: has the shard ever been created? */
+    struct adoption *adoption; /* adopted: how and where; otherwise NULL */
 };
 
 /* Where the chunks of a filter that is being loaded come from. */
@@ -83,12 +86,31 @@ bool descriptor_append(struct descriptor *descriptor, const struct layer *like);
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
                           uint64_t capacity);
 
+/* Appends an empty layer of kind LAYER_ADOPTED, with a copy of the adoption, and derives its layout: a shard is a string,
+ * a block is a cache line of it. False for lack of memory. */
+bool descriptor_add_adopted(struct descriptor *descriptor, const struct adoption *adoption);
+
+/* Are the layer's strings the filter's own, to be copied, moved and removed with it? */
+static inline bool layer_owns_shards(const struct layer *layer) {
+    return !layer->adoption || layer->adoption->owned;
+}
+
+/* Makes copies of the adopted strings the filter's own: from now on they are named like shards. */
+void descriptor_own_adopted(struct descriptor *descriptor);
+
+/* Forgets the strings that are not the filter's own: what is left marked as created may be removed. */
+void descriptor_disown(struct descriptor *descriptor);
+
 static inline bool layer_shard_created(const struct layer *layer, uint32_t shard) {
     return layer->created[shard >> 3] >> (shard & 7) & 1;
 }
 
 static inline void layer_mark_created(struct layer *layer, uint32_t shard) {
     layer->created[shard >> 3] |= (uint8_t)(1u << (shard & 7));
+}
+
+static inline void layer_mark_lost(struct layer *layer, uint32_t shard) {
+    layer->created[shard >> 3] &= (uint8_t) ~(1u << (shard & 7));
 }
 
 static inline struct layer *descriptor_newest(const struct descriptor *descriptor) {
@@ -100,7 +122,8 @@ uint64_t descriptor_capacity(const struct descriptor *descriptor); /* of all lay
 uint64_t descriptor_nitems(const struct descriptor *descriptor);   /* in all layers */
 uint64_t descriptor_nshards(const struct descriptor *descriptor);  /* created, in all layers */
 uint64_t descriptor_shard_bytes(
-    const struct descriptor *descriptor); /* string bytes of all created shards */
+    const struct descriptor
+        *descriptor); /* string bytes of all created shards, adopted strings apart */
 
 /* What is wrong with a layer, or with a whole descriptor, or NULL. Every decoded one has passed. */
 const char *layer_problem(const struct layer *layer);

@@ -55,6 +55,28 @@ static Arg insert[] = {ARG(KEY, "key"),
                        END};
 static Arg plan[] = {ARG(DOUBLE, "error_rate"), ARG(INTEGER, "capacity"),
                      ARG_CHOICE("growth", growth), ARG_OPTION(INTEGER, "bytes", "SHARDSIZE"), END};
+static Arg digest[] = {ARG_TOKEN(PURE_TOKEN, "md5", "MD5"), ARG_TOKEN(PURE_TOKEN, "none", "NONE"),
+                       END};
+static Arg seeds[] = {
+    ARG(INTEGER, "numseeds"),
+    {.name = "seed", .type = REDISMODULE_ARG_TYPE_INTEGER, .flags = REDISMODULE_CMD_ARG_MULTIPLE},
+    END};
+static Arg adopt[] = {ARG(KEY, "key"),
+                      ARG_OPTION(STRING, "prefix", "PREFIX"),
+                      ARG_OPTION(INTEGER, "blocks", "BLOCKS"),
+                      ARG_OPTION(INTEGER, "bits", "BITS"),
+                      {.name = "seeds",
+                       .type = REDISMODULE_ARG_TYPE_BLOCK,
+                       .token = "SEEDS",
+                       .flags = REDISMODULE_CMD_ARG_OPTIONAL,
+                       .subargs = seeds},
+                      {.name = "digest",
+                       .type = REDISMODULE_ARG_TYPE_ONEOF,
+                       .token = "DIGEST",
+                       .flags = REDISMODULE_CMD_ARG_OPTIONAL,
+                       .subargs = digest},
+                      ARG_CHOICE("growth", growth),
+                      END};
 static Arg info[] = {ARG(KEY, "key"), ARG_CHOICE("field", info_field), END};
 static Arg key_alone[] = {ARG(KEY, "key"), END};
 static Arg key_item[] = {ARG(KEY, "key"), ARG(STRING, "item"), END};
@@ -96,6 +118,9 @@ static const struct entry {
     const char *summary;
 } entries[] = {
     {"bf.reserve", -4, KEY_CREATE, reserve, "O(1)", "Creates an empty filter."},
+    {"bf.adopt", -2, KEY_CREATE, adopt,
+     "O(B), where B is the number of bytes of the strings, up to a bound.",
+     "Creates a filter of bitmaps that other programs keep by SETBIT, in place."},
     {"bf.add", 3, KEY_INSERT, key_item, PER_ITEM,
      "Adds an item to a filter, created if there is none, and tells whether it was new."},
     {"bf.madd", -3, KEY_INSERT, key_items, PER_BATCH,

@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+#include "adopt.h"
 #include "sizing.h"
 
 #define AHEAD 16
@@ -77,6 +78,8 @@ const struct layer_ops *layer_ops_of(enum layer_kind kind) {
         break;
     case LAYER_CLASSIC:
         return &layer_classic_ops;
+    case LAYER_ADOPTED:
+        return &adopt_layer_ops;
     }
     return NULL;
 }
@@ -262,7 +265,13 @@ uint64_t filter_heal(struct shards *shards) {
         for (uint32_t shard = 0; shard < descriptor->layers[layer].layout.nshards; shard++) {
             const enum shard_status status = shards_check(shards, layer, shard);
             if (status != SHARD_MISSING && status != SHARD_FOREIGN) continue;
-            shards_create(shards, layer, shard);
+            if (!descriptor->layers[layer].adoption)
+                shards_create(shards, layer, shard);
+            else if (status == SHARD_MISSING)
+                layer_mark_lost(&descriptor->layers[layer], shard);
+            else
+                continue; /* what took an adopted string's place may be somebody's data */
+            shards_check(shards, layer, shard); /* takes it off the list of lost ones */
             shards_close(shards);
             nhealed++;
         }

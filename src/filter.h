@@ -27,7 +27,8 @@ bool filter_check(struct shards *shards, struct lookup *lookups, size_t n);
 bool filter_add(struct shards *shards, RedisModuleString *key, struct lookup *lookups, size_t n,
                 bool verbatim, size_t *nadded);
 
-/* Replaces all lost shards by empty ones; returns how many. */
+/* Replaces all lost shards by empty ones; returns how many. Adopted strings that are missing count as empty again; one
+ * that something else took the place of stays lost. */
 uint64_t filter_heal(struct shards *shards);
 
 /* Sends the descriptor as it is now to replicas and AOF, whole and exact. */

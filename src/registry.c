@@ -120,6 +120,7 @@ void registry_died(struct descriptor *descriptor) {
     statistics_leave(descriptor);
     acquire();
     struct entry **at = find(descriptor->id), *entry = *at;
+    descriptor_disown(descriptor);
     if (entry->nlive > 1 || descriptor_nshards(descriptor) == 0) {
         if (--entry->nlive == 0) remove_entry(at);
         descriptor_free(descriptor);

@@ -7,12 +7,25 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cluster.h"
 #include "statistics.h"
 
 _Static_assert(sizeof(uint64_t) == 8 && SHARD_HEADER_BYTES == 55,
                "9 bytes of string header + 55 = one cache line");
 
+static RedisModuleString *adopted_name(const struct adoption *adoption, uint32_t shard) {
+    char *text = RedisModule_Alloc((size_t)adoption->prefix_length + 16);
+    size_t length = adoption->prefix_length;
+    memcpy(text, adoption->prefix, length);
+    if (adoption->numbered) length += (size_t)snprintf(text + length, 16, "%" PRIu32, shard);
+    RedisModuleString *name = RedisModule_CreateString(NULL, text, length);
+    RedisModule_Free(text);
+    return name;
+}
+
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard) {
+    if (!layer_owns_shards(&descriptor->layers[layer]))
+        return adopted_name(descriptor->layers[layer].adoption, shard);
     char stack[256], *text = stack;
     const size_t room = descriptor->tag_length + 64;
     if (room > sizeof stack) text = RedisModule_Alloc(room);
@@ -108,6 +121,8 @@ size_t filter_memory(const struct filter *filter) {
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const uint32_t nshards = descriptor->layers[i].layout.nshards;
         nbytes += (nshards + 7) / 8;
+        if (descriptor->layers[i].adoption)
+            nbytes += sizeof(struct adoption) + descriptor->layers[i].adoption->prefix_length + 1;
         if (i >= filter->nslots || !filter->slots[i]) continue;
         nbytes += nshards * sizeof **filter->slots;
         for (uint32_t j = 0; j < nshards;
@@ -132,25 +147,31 @@ static struct shard_slot *slot_of(struct filter *filter, uint32_t layer, uint32_
     return slot;
 }
 
-/* The blocks of the string behind an open key, or NULL if it is not the shard that it should be. */
+/* The blocks of the string behind an open key, or NULL if it is not the shard that it should be. Adopted strings have no
+ * header to check, and any length up to that of their highest bit. */
 static uint8_t *blocks_of(struct shards *shards, RedisModuleKey *key, uint32_t layer,
-                          uint32_t shard) {
+                          uint32_t shard, size_t *nbytes) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING) return NULL;
     size_t length;
     uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, &length, shards->mode);
-    if (!string ||
-        length != SHARD_HEADER_BYTES + layout_shard_bytes(&descriptor->layers[layer].layout))
-        return NULL;
+    *nbytes = layout_shard_bytes(&descriptor->layers[layer].layout);
+    if (string && descriptor->layers[layer].adoption) {
+        if (length > *nbytes) return NULL;
+        *nbytes = length;
+        return string;
+    }
+    if (!string || length != SHARD_HEADER_BYTES + *nbytes) return NULL;
     return descriptor_owns_shard(descriptor, layer, shard, string) ? string + SHARD_HEADER_BYTES
                                                                    : NULL;
 }
 
 static struct shard_slot *keep_open(struct shards *shards, struct shard_slot *slot,
-                                    RedisModuleKey *key, uint8_t *blocks) {
+                                    RedisModuleKey *key, uint8_t *blocks, size_t nbytes) {
     set_lost(slot, false);
     slot->key = key;
     slot->blocks = blocks;
+    slot->nbytes = (uint32_t)nbytes;
     slot->next_open = shards->open;
     shards->open = slot;
     return slot;
@@ -164,19 +185,50 @@ static struct shard_slot *fail(struct shards *shards, enum shard_status status, 
     return NULL;
 }
 
+/* An adopted string that was never seen may have been made by others meanwhile, so only the key itself tells. While its
+ * cluster slot moves, its absence tells nothing. */
+static enum shard_status absent_status(struct shards *shards, uint32_t layer, uint32_t shard) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    if (layer_shard_created(&descriptor->layers[layer], shard)) return SHARD_MISSING;
+    return cluster_slot_state(shards->ctx, cluster_filter_slot(descriptor)) == SLOT_MOVING
+               ? SHARD_MISSING
+               : SHARD_NONE;
+}
+
 struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32_t shard) {
-    if (!layer_shard_created(&shards->filter->descriptor->layers[layer], shard)) {
+    const struct layer *at = &shards->filter->descriptor->layers[layer];
+    if (!layer_shard_created(at, shard) && !at->adoption) {
         shards->status = SHARD_NONE;
         return NULL;
     }
     struct shard_slot *slot = slot_of(shards->filter, layer, shard);
     RedisModuleKey *key = RedisModule_OpenKey(shards->ctx, slot->name, shards->mode);
     const bool there = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
-    uint8_t *blocks = there ? blocks_of(shards, key, layer, shard) : NULL;
-    if (blocks) return keep_open(shards, slot, key, blocks);
+    size_t nbytes;
+    uint8_t *blocks = there ? blocks_of(shards, key, layer, shard, &nbytes) : NULL;
+    if (blocks) return keep_open(shards, slot, key, blocks, nbytes);
     if (key) RedisModule_CloseKey(key);
-    set_lost(slot, true);
-    return fail(shards, there ? SHARD_FOREIGN : SHARD_MISSING, layer, shard);
+    const enum shard_status status = there ? SHARD_FOREIGN : absent_status(shards, layer, shard);
+    set_lost(slot, status != SHARD_NONE);
+    return fail(shards, status, layer, shard);
+}
+
+struct shard_slot *shards_extend(struct shards *shards, uint32_t layer, uint32_t shard,
+                                 size_t nbytes) {
+    struct layer *at = &shards->filter->descriptor->layers[layer];
+    struct shard_slot *slot = shards_open(shards, layer, shard);
+    const int mode = REDISMODULE_READ | REDISMODULE_WRITE;
+    if (!slot) {
+        slot = slot_of(shards->filter, layer, shard);
+        keep_open(shards, slot, RedisModule_OpenKey(shards->ctx, slot->name, mode), NULL, 0);
+    }
+    if (slot->nbytes < nbytes) {
+        RedisModule_StringTruncate(slot->key, nbytes);
+        slot->blocks = (uint8_t *)RedisModule_StringDMA(slot->key, &nbytes, mode);
+        slot->nbytes = (uint32_t)nbytes;
+    }
+    layer_mark_created(at, shard);
+    return slot;
 }
 
 struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t shard) {
@@ -194,7 +246,7 @@ struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t
         layer_mark_created(&descriptor->layers[layer], shard);
         statistics_shard_created(&descriptor->layers[layer]);
     }
-    return keep_open(shards, slot, key, string + SHARD_HEADER_BYTES);
+    return keep_open(shards, slot, key, string + SHARD_HEADER_BYTES, length - SHARD_HEADER_BYTES);
 }
 
 void shards_close(struct shards *shards) {
@@ -215,4 +267,18 @@ enum shard_status shards_check(struct shards *shards, uint32_t layer, uint32_t s
         return SHARD_READY;
     }
     return shards->status;
+}
+
+uint64_t shards_adopted_bytes(struct shards *shards) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    uint64_t nbytes = 0;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        if (!descriptor->layers[i].adoption) continue;
+        for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++) {
+            const struct shard_slot *slot = shards_open(shards, i, j);
+            if (slot) nbytes += slot->nbytes;
+            shards_close(shards);
+        }
+    }
+    return nbytes;
 }

@@ -19,7 +19,8 @@ struct shard_slot {
     RedisModuleKey *key;          /* NULL unless the running command has it open */
     uint8_t *blocks;              /* the first block, while key is open */
     struct shard_slot *next_open; /* the others that the running command has open */
-    bool lost;                    /* it was, when last looked at */
+    uint32_t nbytes; /* in all blocks; an adopted string may be shorter than its layout says */
+    bool lost;       /* it was, when last looked at */
 };
 
 /* A filter in memory: the value of a key of our type. */
@@ -58,12 +59,20 @@ static inline struct shard_slot *shards_open(struct shards *shards, uint32_t lay
 /* Makes an empty shard, marks it as created and returns it open. Whatever is stored under its name is replaced. */
 struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t shard);
 
+/* For an adopted layer: opens the string, makes it at least nbytes long as SETBIT would, and marks it as created. Only
+ * for a string that is sound or not there. */
+struct shard_slot *shards_extend(struct shards *shards, uint32_t layer, uint32_t shard,
+                                 size_t nbytes);
+
 void shards_close(struct shards *shards);
 
 /* Is the shard there and sound? Leaves nothing open. */
 enum shard_status shards_check(struct shards *shards, uint32_t layer, uint32_t shard);
 
-/* A new string with the name of a shard. */
+/* The length of the strings of adopted layers. Leaves nothing open. */
+uint64_t shards_adopted_bytes(struct shards *shards);
+
+/* A new string with the name of a shard, or of an adopted string. */
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard);
 
 /* Takes the name of a shard apart; false if it is none. */

@@ -4,14 +4,22 @@
 
 struct statistics statistics;
 
+/* Adopted strings are not counted: others make them and remove them. */
+static uint64_t count_shards(const struct descriptor *descriptor) {
+    uint64_t nshards = 0;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+        if (!descriptor->layers[i].adoption) nshards += layer_count_created(&descriptor->layers[i]);
+    return nshards;
+}
+
 void statistics_join(const struct descriptor *descriptor) {
-    statistics.nshards += descriptor_nshards(descriptor);
+    statistics.nshards += count_shards(descriptor);
     statistics.nbytes += descriptor_shard_bytes(descriptor);
     statistics.nitems += descriptor_nitems(descriptor);
 }
 
 void statistics_leave(const struct descriptor *descriptor) {
-    statistics.nshards -= descriptor_nshards(descriptor);
+    statistics.nshards -= count_shards(descriptor);
     statistics.nbytes -= descriptor_shard_bytes(descriptor);
     statistics.nitems -= descriptor_nitems(descriptor);
 }

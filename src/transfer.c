@@ -27,7 +27,9 @@
     "ERR item exists: BF.LOADCHUNK needs a key that does not exist, or a half-loaded filter"
 #define ERROR_NO_HEADER      "ERR bad chunk: there is no filter to continue; begin with the first chunk"
 #define ERROR_OTHER_ITERATOR "ERR bad chunk: it does not belong to this iterator"
-#define ERROR_MEMORY         "ERR not enough memory for the filter's descriptor"
+#define ERROR_ADOPTED                                                                              \
+    "ERR this filter has adopted strings, which are not copied in chunks; see docs/adopt.md"
+#define ERROR_MEMORY "ERR not enough memory for the filter's descriptor"
 
 static bool parse_iterator(RedisModuleCtx *ctx, const RedisModuleString *string,
                            uint64_t *iterator) {
@@ -105,6 +107,10 @@ int BFScanDump_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int a
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    if (filter->descriptor->layers[0].adoption) {
+        RedisModule_CloseKey(key);
+        return RedisModule_ReplyWithError(ctx, ERROR_ADOPTED);
+    }
     switch (chunk_wanted(filter->descriptor, iterator)) {
     case WANTED_HEADER:
         dump_header(ctx, filter->descriptor);
@@ -164,7 +170,13 @@ static struct descriptor *read_first(RedisModuleCtx *ctx, uint64_t iterator, con
         RedisModule_ReplyWithError(ctx, ERROR_NO_HEADER);
         return NULL;
     }
-    if (!descriptor) reply_bad_chunk(ctx, problem);
+    if (!descriptor) {
+        reply_bad_chunk(ctx, problem);
+    } else if (descriptor->layers[0].adoption) {
+        descriptor_free(descriptor);
+        RedisModule_ReplyWithError(ctx, ERROR_ADOPTED);
+        return NULL;
+    }
     return descriptor;
 }
 

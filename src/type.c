@@ -84,10 +84,13 @@ static void save_shards(RedisModuleIO *rdb, struct shards *shards) {
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
-            if (!layer_shard_created(layer, j)) continue;
+            if (!layer_shard_created(layer, j) && !layer->adoption) continue;
             const struct shard_slot *slot = shards_open(shards, i, j);
-            RedisModule_SaveStringBuffer(rdb, slot ? (char *)slot->blocks : "",
-                                         slot ? layout_shard_bytes(&layer->layout) : 0);
+            /* Of an adopted string that is there but empty, one zero is saved, to tell it from a lost one. */
+            if (slot && slot->nbytes > 0)
+                RedisModule_SaveStringBuffer(rdb, (char *)slot->blocks, slot->nbytes);
+            else
+                RedisModule_SaveStringBuffer(rdb, "", slot ? 1 : 0);
             shards_close(shards);
         }
     }
@@ -118,18 +121,33 @@ static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *v
 
 /* ---- loading ---- */
 
+/* An empty string for a shard, or for nbytes of an adopted string that became the filter's own. What was there before,
+ * of a RESTORE that failed, is replaced. */
+static struct shard_slot *make_shard(struct shards *shards, uint32_t layer, uint32_t shard,
+                                     size_t nbytes) {
+    const struct descriptor *descriptor = shards->filter->descriptor;
+    if (!descriptor->layers[layer].adoption) return shards_create(shards, layer, shard);
+    RedisModuleString *name = shard_name(descriptor, layer, shard);
+    RedisModuleKey *key = RedisModule_OpenKey(shards->ctx, name, shards->mode);
+    if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY) RedisModule_DeleteKey(key);
+    RedisModule_CloseKey(key);
+    RedisModule_FreeString(NULL, name);
+    return shards_extend(shards, layer, shard, nbytes > 0 ? nbytes : 1);
+}
+
 /* Reads the shards that follow a descriptor, into keys of their own. */
 static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
-            if (!layer_shard_created(layer, j)) continue;
+            if (!layer_shard_created(layer, j) && !layer->adoption) continue;
             size_t nbytes;
             char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
             if (!bytes) return "truncated";
-            const bool fits = nbytes == layout_shard_bytes(&layer->layout);
-            if (fits) memcpy(shards_create(shards, i, j)->blocks, bytes, nbytes);
+            const size_t full = layout_shard_bytes(&layer->layout);
+            const bool fits = layer->adoption ? nbytes <= full : nbytes == full;
+            if (fits && nbytes > 0) memcpy(make_shard(shards, i, j, nbytes)->blocks, bytes, nbytes);
             shards_close(shards);
             RedisModule_Free(bytes);
             if (!fits && nbytes != 0) return "a shard of the wrong length";
@@ -170,7 +188,7 @@ static bool slot_fits(RedisModuleIO *rdb, const struct descriptor *descriptor) {
     if (!key || !cluster_enabled(RedisModule_GetContextFromIO(rdb))) return true;
     size_t length;
     const char *name = RedisModule_StringPtrLen(key, &length);
-    return cluster_key_slot(name, length) == cluster_filter_slot(descriptor);
+    return cluster_fits(descriptor, name, length);
 }
 
 /* A dump made in a cluster stands for the shards that are there, and a second filter with the same shards would ruin
@@ -218,6 +236,7 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
         descriptor_free(descriptor);
         return NULL;
     }
+    if (form == SAVED_WHOLE) descriptor_own_adopted(descriptor);
     const bool second = form == SAVED_DESCRIPTOR && lives_elsewhere(rdb, descriptor);
     struct filter *filter = filter_wrap(descriptor);
     registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
@@ -292,6 +311,7 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     /* Inverted, so that it can't be an id that RESTORE derives of the same number. */
     descriptor->id = registry_mix(~from->descriptor->id, from->descriptor->ncopies++);
     descriptor->ncopies = 0;
+    descriptor_own_adopted(descriptor);
     struct filter *to = filter_wrap(descriptor);
     registry_born(descriptor);
 
@@ -306,8 +326,7 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
             const struct shard_slot *slot = shards_open(&source, i, j);
             /* A lost shard stays lost in the copy. */
             if (slot)
-                memcpy(shards_create(&target, i, j)->blocks, slot->blocks,
-                       layout_shard_bytes(&layer->layout));
+                memcpy(make_shard(&target, i, j, slot->nbytes)->blocks, slot->blocks, slot->nbytes);
             shards_close(&source);
             shards_close(&target);
         }
@@ -335,9 +354,7 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             const struct shard_slot *slot = shards_open(&shards, i, j);
             RedisModule_DigestAddLongLong(digest, slot ? SHARD_READY : shards.status);
-            if (slot)
-                RedisModule_DigestAddStringBuffer(digest, (char *)slot->blocks,
-                                                  layout_shard_bytes(&layer->layout));
+            if (slot) RedisModule_DigestAddStringBuffer(digest, (char *)slot->blocks, slot->nbytes);
             shards_close(&shards);
         }
     }
@@ -346,7 +363,7 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
 
 /* ---- keyspace events ---- */
 
-/* MOVE takes the shards along. They are moved here and now, on every server that runs the MOVE, replicas and replay of
+/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are moved here and now, on every server that runs the MOVE, replicas and replay of
  * the AOF included, so that there is no moment at which they are apart. (Writing in a notification is safe where the
  * command is done with the keyspace when it notifies, which is so for MOVE.) */
 static void move_shards(RedisModuleCtx *ctx, const struct descriptor *descriptor, int from,
@@ -354,7 +371,9 @@ static void move_shards(RedisModuleCtx *ctx, const struct descriptor *descriptor
     RedisModule_SelectDb(ctx, from);
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++) {
-            if (!layer_shard_created(&descriptor->layers[i], j)) continue;
+            if (!layer_owns_shards(&descriptor->layers[i]) ||
+                !layer_shard_created(&descriptor->layers[i], j))
+                continue;
             RedisModuleString *name = shard_name(descriptor, i, j);
             RedisModuleCallReply *reply = RedisModule_Call(ctx, "MOVE", "sl", name, (long long)to);
             if (reply) RedisModule_FreeCallReply(reply);

@@ -1,0 +1,66 @@
+#!/usr/bin/python3
+"""crawl.py SITE-PORT REDIS-PORT PAGES WORKERS: one worker of the demo, a Scrapy spider that follows every link.
+
+Prints its stats as one line of JSON at the end.
+"""
+
+import json
+import os
+import sys
+import time
+
+import redis
+import scrapy
+from scrapy.crawler import CrawlerProcess
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "scrapy"))
+
+from bloom_dupefilter import unseen  # noqa: E402
+
+ENTRIES = 40  # pages to begin with: each worker gets hold of some
+
+
+class Demo(scrapy.Spider):
+    name = "demo"
+
+    def start_requests(self):
+        for n in range(min(ENTRIES, self.npages)):
+            yield scrapy.Request("http://127.0.0.1:%d/p/%d?lang=en&sort=up" % (self.port, n))
+
+    def parse(self, response):
+        links = [response.urljoin(href) for href in response.css("a::attr(href)").getall()]
+        yield from unseen(self, (scrapy.Request(link) for link in links))
+
+
+def wait_for_all(server, nworkers):
+    """So that no worker has done half the work before the last one is up. Half a minute, then without them."""
+    client = redis.Redis(port=server)
+    client.incr("demo:ready")
+    for _ in range(300):
+        if int(client.get("demo:ready")) >= nworkers:
+            break
+        time.sleep(0.1)
+
+
+def main():
+    site, server, npages, nworkers = map(int, sys.argv[1:5])
+    process = CrawlerProcess({
+        "DUPEFILTER_CLASS": "bloom_dupefilter.BloomDupeFilter",
+        "BLOOM_URL": "redis://127.0.0.1:%d/0" % server,
+        "BLOOM_CAPACITY": npages,
+        "REQUEST_FINGERPRINTER_IMPLEMENTATION": "2.7",
+        "LOG_LEVEL": "WARNING",
+        "CONCURRENT_REQUESTS": 16,
+        "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
+        "TELNETCONSOLE_ENABLED": False,
+    }, install_root_handler=True)
+    crawler = process.create_crawler(Demo)
+    wait_for_all(server, nworkers)
+    process.crawl(crawler, port=site, npages=npages)
+    process.start()
+    print(json.dumps({name: value for name, value in crawler.stats.get_stats().items()
+                      if isinstance(value, (int, float, str))}))
+
+
+if __name__ == "__main__":
+    main()

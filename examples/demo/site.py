@@ -1,0 +1,81 @@
+#!/usr/bin/python3
+"""site.py PAGES [PORT]: a web site made up on the fly, on 127.0.0.1, for the demo and its test.
+
+/p/0 … /p/PAGES-1 are its pages. Links form a tree, so that all can be reached from /p/0, and on top of that go to pages
+at random: back and forth, in circles, twice on a page. The same page is linked in several spellings that mean the same
+(order of the arguments, a fragment). /stats tells, as JSON, how often pages were fetched. Prints its port when ready.
+"""
+
+import asyncio
+import json
+import random
+import sys
+
+LINKS = 12  # on each page, besides those of the tree
+
+
+def spellings(n):
+    """Different addresses of page n that are one request."""
+    yield "/p/%d?lang=en&sort=up" % n
+    yield "/p/%d?sort=up&lang=en" % n
+    yield "/p/%d?lang=en&sort=up#part-%d" % (n, n % 7)
+
+
+def page(n, npages):
+    rng = random.Random(n)
+    targets = [t for t in range(4 * n + 1, 4 * n + 5) if t < npages]
+    targets += [rng.randrange(npages) for _ in range(LINKS)]
+    targets += targets[:3] + [n, 0]
+    rng.shuffle(targets)
+    links = "".join('<li><a href="%s">page %d</a></li>' % (rng.choice(list(spellings(t))), t) for t in targets)
+    return "<html><title>page %d</title><ul>%s</ul></html>" % (n, links)
+
+
+class Site:
+    def __init__(self, npages):
+        self.npages = npages
+        self.fetched = [0] * npages
+
+    def answer(self, path):
+        if path == "/stats":
+            stats = {"pages": self.npages, "fetches": sum(self.fetched), "fetched": sum(map(bool, self.fetched)),
+                     "twice": [n for n, times in enumerate(self.fetched) if times > 1][:100],
+                     "missing": [n for n, times in enumerate(self.fetched) if times == 0][:100]}
+            return 200, "application/json", json.dumps(stats)
+        name = path.partition("?")[0]
+        if name.startswith("/p/") and name[3:].isdigit() and int(name[3:]) < self.npages:
+            n = int(name[3:])
+            self.fetched[n] += 1
+            return 200, "text/html", page(n, self.npages)
+        return 404, "text/plain", "no such page"
+
+    async def serve(self, reader, writer):
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                status, kind, body = self.answer(head.split(b" ", 2)[1].decode("ascii", "replace"))
+                body = body.encode()
+                writer.write(b"HTTP/1.1 %d -\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+                             % (status, kind.encode(), len(body), body))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+async def main():
+    if not 2 <= len(sys.argv) <= 3 or not sys.argv[1].isdigit():
+        sys.exit(__doc__.splitlines()[0])
+    site = Site(int(sys.argv[1]))
+    port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    server = await asyncio.start_server(site.serve, "127.0.0.1", port)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    try:
+        asyncio.run(main())
+    except KeyboardInterrupt:
+        pass

@@ -1,0 +1,90 @@
+"""Servers for the tests in Python that need more than one, or one of their own.
+
+Server() starts a real server with the module on a free port of 127.0.0.1, in a directory of its own; stop() ends it and
+fails if it had crashed. The server is $SERVER or redis-server, the module $MODULE or ./shardbloom.so. Should the test
+itself die, the kernel kills its servers.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+import redis
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+WAIT = 30  # seconds; no wait is longer
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def die_with_parent():
+    """For Popen's preexec_fn. The kernel means the thread that starts it: start servers in the main thread."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+class Server:
+    def __init__(self, *arguments):
+        self.dir = tempfile.mkdtemp(prefix="shardbloom-")
+        self.port = free_port()
+        self.arguments = arguments
+        self.process = None
+        self.redis = None
+        self.start()
+
+    def start(self):
+        environment = dict(os.environ)
+        preload = environment.pop("SERVER_PRELOAD", "")
+        if preload:
+            environment["LD_PRELOAD"] = preload
+            environment["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
+        module = os.path.abspath(os.path.join(ROOT, os.environ.get("MODULE") or "shardbloom.so"))
+        self.log = open(os.path.join(self.dir, "log"), "ab")
+        self.process = subprocess.Popen(
+            [os.environ.get("SERVER") or "redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
+             "--dir", self.dir, "--save", "", "--enable-debug-command", "yes",
+             *self.arguments, "--loadmodule", module],
+            stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=environment,
+            preexec_fn=die_with_parent)
+        self.redis = self.client()
+        end = time.monotonic() + WAIT
+        while True:
+            try:
+                self.redis.ping()
+                return
+            except (redis.ConnectionError, redis.BusyLoadingError):
+                if self.process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError("the server does not come up:\n" + self.tail())
+                time.sleep(0.02)
+
+    def client(self, **options):
+        return redis.Redis(port=self.port, socket_timeout=WAIT, **options)
+
+    def tail(self):
+        with open(os.path.join(self.dir, "log"), errors="replace") as f:
+            return f.read()[-4000:]
+
+    def kill(self):
+        """As if the machine had lost power: no goodbye. start() brings it back."""
+        self.process.kill()
+        self.process.wait(WAIT)
+        self.log.close()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.wait(WAIT)
+            self.log.close()
+        code = self.process.returncode
+        text = self.tail()
+        shutil.rmtree(self.dir, ignore_errors=True)
+        if code not in (0, -signal.SIGTERM, -signal.SIGKILL) or "=== REDIS BUG REPORT" in text or "ERROR: Addr" in text:
+            raise AssertionError("the server ended with %d:\n%s" % (code, text))
