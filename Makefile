@@ -56,6 +56,8 @@ INTEGRATION := $(INTEGRATION_SRC:%.c=$(VARIANT)/%)
 CLIENTS := $(VARIANT)/tests/clients/test_hiredis $(wildcard tests/clients/test_*.py tests/clients/test_*.mjs)
 NODE_MODULES := tests/clients/node_modules/.package-lock.json
 export CC SANITIZER MODULE SERVER PORT DIR
+# The tests can't see SECONDS itself: bash, which starts them, has a variable of that name.
+export TEST_SECONDS = $(SECONDS)
 
 .PHONY: all run test unit integration build-tests test-clients test-servers fuzz fuzz-afl deps format check-format \
 	clean help FORCE
