@@ -72,6 +72,7 @@ help:
 	@echo 'make test          unit and integration tests (SERVER=/path/to/redis-or-valkey-server)'
 	@echo 'make unit          unit tests alone; make integration: the others alone'
 	@echo '                   ONLY=file or ONLY=file:test runs a part of them'
+	@echo 'make crashtest     kill a server ROUNDS=100 times while it is written to, and look for what was lost'
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
 	@echo 'make test-servers  integration tests on Valkey 8.0 from Debian backports, fetched to build/valkey'
@@ -131,6 +132,8 @@ test-servers:
 	@scripts/deps test
 	@$(MAKE) --no-print-directory all $(INTEGRATION)
 	@server=$$(scripts/valkey) && $$server --version && SERVER=$$server scripts/run-tests $(INTEGRATION)
+crashtest: all $(VARIANT)/tests/integration/test_crash
+	@ONLY=test_crash TEST_TIMEOUT=86400 ROUNDS=$(or $(ROUNDS),100) scripts/run-tests $(filter %/test_crash,$^)
 deps:
 	@scripts/deps dev
 

@@ -373,7 +373,8 @@ void server_stop(Server *s, Stop how) {
     int status = 0;
     if (!s->pid) return;
     if (has_ended(s, &status)) {
-        report_early_end(s, status);
+        const bool killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        if (how != STOP_KILL || !killed) report_early_end(s, status);
     } else if (how == STOP_KILL) {
         kill_now(s);
     } else {

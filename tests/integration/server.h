@@ -25,7 +25,7 @@ typedef struct Server {
 typedef enum {
     STOP_NOSAVE, /* SHUTDOWN NOSAVE FORCE: also while a first AOF is being written */
     STOP_SAVE,   /* SHUTDOWN SAVE */
-    STOP_KILL,   /* kill -9 */
+    STOP_KILL,   /* kill -9, if nobody has done so yet */
 } Stop;
 
 /* Starts a server with the module. config: lines of redis.conf, or NULL. The harness's own lines come first: no RDB
