@@ -64,6 +64,16 @@ TEST(names) {
         CHECK_STR(router_text(router, "EXISTS %s", bad[i]), ":0");
         CHECK_STR(router_text(router, "BF.EXISTS %s x", bad[i]), ":0");
     }
+    /* Nor can such a filter come in from outside. */
+    Server *alone = server_start(NULL);
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        EXPECT(alone->client, ":1", "BF.ADD %s x", bad[i]);
+        const redisReply *bytes = command(alone->client, "BF.DESCRIPTOR %s", bad[i]);
+        const char *text =
+            router_text(router, "BF.DESCRIPTOR %s %b", bad[i], bytes->str, (size_t)bytes->len);
+        if (!text_matches(text, "-ERR the descriptor's shards lie in another cluster slot..."))
+            CHECK_FAIL("BF.DESCRIPTOR with the name \"%s\" answers %s", bad[i], text);
+    }
     router_free(router);
 }
 
