@@ -159,7 +159,7 @@ static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
 /* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and a new id. The id must be
  * one that no filter ever had, and the same on a replica which runs the same RESTORE: it is hashed from the dumped
  * descriptor, the tag and the number of filters restored before. (A RESTORE that fails does not count, for it does not
- * reach the replica. The next one of the same dump then gets the same id, and overwrites the same shards.) */
+ * reach the replica. The next one of the same dump then gets the same id: what the first has left goes before.) */
 static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, const char *bytes,
                          size_t nbytes) {
     const char *tag = "";
@@ -172,6 +172,7 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, cons
         return "the key's name is too long";
     const uint64_t seed = layout_hash(tag, tag_length, registry_nrestores()).bits;
     descriptor->id = layout_hash(bytes, nbytes, seed).bits;
+    registry_purge(contexts[0], descriptor->id);
     return NULL;
 }
 
