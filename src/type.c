@@ -364,9 +364,10 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
 
 /* ---- keyspace events ---- */
 
-/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are moved here and now, on every server that runs the MOVE, replicas and replay of
- * the AOF included, so that there is no moment at which they are apart. (Writing in a notification is safe where the
- * command is done with the keyspace when it notifies, which is so for MOVE.) */
+/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are moved here and now,
+ * on every server that runs the MOVE, replicas and replay of the AOF included, so that there is no moment at which they
+ * are apart. (Writing in a notification is safe where the command is done with the keyspace when it notifies, which is
+ * so for MOVE.) */
 static void move_shards(RedisModuleCtx *ctx, const struct descriptor *descriptor, int from,
                         int to) {
     RedisModule_SelectDb(ctx, from);

@@ -18,7 +18,7 @@
 #include <time.h>
 
 enum {
-    SHORT_OPS = 2500,
+    SHORT_OPS = 2000,
     SOAK_OPS = 10000,
     SAMPLE = 64,
     STEP_MS = 10,
