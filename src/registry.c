@@ -298,23 +298,36 @@ static void sweep(RedisModuleCtx *ctx, bool primary) {
     }
 }
 
+/* Deletes them here and now, without replicating it. */
+static void purge(RedisModuleCtx *ctx, struct descriptor *garbage) {
+    RedisModuleString *name;
+    while (next_names(garbage, &name, 1) == 1) {
+        for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
+            RedisModuleKey *key =
+                RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE);
+            if (key) RedisModule_DeleteKey(key);
+            RedisModule_CloseKey(key);
+        }
+        RedisModule_FreeString(NULL, name);
+        forget_names(garbage, 1);
+    }
+}
+
+void registry_purge(RedisModuleCtx *ctx, uint64_t id) {
+    acquire();
+    const struct entry *entry = *find(id);
+    struct descriptor *garbage = entry ? entry->garbage : NULL;
+    release(); /* only this thread removes garbage */
+    if (garbage) purge(ctx, garbage);
+}
+
 void registry_purge_child(RedisModuleCtx *ctx) {
     cluster_read_slots(ctx);
     for (size_t i = 0; i < nbuckets; i++) {
         for (struct entry *entry = buckets[i]; entry; entry = entry->next) {
             /* In a slot that moves between nodes they are not dead: they have still to travel. */
-            if (!entry->garbage || cluster_slot_state_read(entry->garbage) != SLOT_OWNED) continue;
-            RedisModuleString *name;
-            while (next_names(entry->garbage, &name, 1) == 1) {
-                for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
-                    RedisModuleKey *key =
-                        RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE);
-                    if (key) RedisModule_DeleteKey(key);
-                    RedisModule_CloseKey(key);
-                }
-                RedisModule_FreeString(NULL, name);
-                forget_names(entry->garbage, 1);
-            }
+            if (entry->garbage && cluster_slot_state_read(entry->garbage) == SLOT_OWNED)
+                purge(ctx, entry->garbage);
         }
     }
 }

@@ -20,6 +20,9 @@ void registry_died(struct descriptor *descriptor);
 uint64_t registry_nrestores(void);
 void registry_set_nrestores(uint64_t n);
 
+/* Deletes what is left of a filter that died without any other server knowing of it, before its id is used again. */
+void registry_purge(RedisModuleCtx *ctx, uint64_t id);
+
 /* Deletes the shards of the dead from the memory of a child that is about to rewrite the AOF: what it writes has no
  * room for a list of them. */
 void registry_purge_child(RedisModuleCtx *ctx);

@@ -159,7 +159,7 @@ static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
 /* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and a new id. The id must be
  * one that no filter ever had, and the same on a replica which runs the same RESTORE: it is hashed from the dumped
  * descriptor, the tag and the number of filters restored before. (A RESTORE that fails does not count, for it does not
- * reach the replica. The next one of the same dump then gets the same id, and overwrites the same shards.) */
+ * reach the replica. The next one of the same dump then gets the same id: what the first has left goes before.) */
 static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, const char *bytes,
                          size_t nbytes) {
     const char *tag = "";
@@ -172,6 +172,7 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, cons
         return "the key's name is too long";
     const uint64_t seed = layout_hash(tag, tag_length, registry_nrestores()).bits;
     descriptor->id = layout_hash(bytes, nbytes, seed).bits;
+    registry_purge(contexts[0], descriptor->id);
     return NULL;
 }
 
@@ -363,9 +364,10 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
 
 /* ---- keyspace events ---- */
 
-/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are moved here and now, on every server that runs the MOVE, replicas and replay of
- * the AOF included, so that there is no moment at which they are apart. (Writing in a notification is safe where the
- * command is done with the keyspace when it notifies, which is so for MOVE.) */
+/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are moved here and now,
+ * on every server that runs the MOVE, replicas and replay of the AOF included, so that there is no moment at which they
+ * are apart. (Writing in a notification is safe where the command is done with the keyspace when it notifies, which is
+ * so for MOVE.) */
 static void move_shards(RedisModuleCtx *ctx, const struct descriptor *descriptor, int from,
                         int to) {
     RedisModule_SelectDb(ctx, from);

@@ -560,6 +560,21 @@ TEST(restored_ids_are_new_and_the_same_everywhere) {
     }
 }
 
+/* The second gets the id of the first, which came to nothing. Here its shards stayed behind, in another database. */
+TEST(restore_after_one_that_came_to_nothing) {
+    Pair pair = start_pair(NULL);
+    Client *c = pair.primary->client;
+    fill(c, "k");
+    redisReply *payload = dump(c, "k");
+    EXPECT(c, "+OK", "MULTI");
+    EXPECT(c, "+QUEUED", "RESTORE l 1000 %b ABSTTL", PAYLOAD(payload));
+    EXPECT(c, "+QUEUED", "SELECT 1");
+    EXPECT(c, "+QUEUED", "RESTORE l 0 %b", PAYLOAD(payload));
+    EXPECT(c, "*3 +OK +OK +OK", "EXEC");
+    check_pair(pair, 2);
+    check_alive(c, "l", "k");
+}
+
 /* Shards that only this server has, since the RESTORE was never replicated; then it becomes a replica. */
 TEST(garbage_that_the_primary_does_not_know) {
     Pair pair = start_pair(NULL);

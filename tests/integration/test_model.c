@@ -18,7 +18,7 @@
 #include <time.h>
 
 enum {
-    SHORT_OPS = 2500,
+    SHORT_OPS = 2000,
     SOAK_OPS = 10000,
     SAMPLE = 64,
     STEP_MS = 10,
@@ -93,6 +93,18 @@ static bool wait_for_sync(World *world) {
         pause_ms(STEP_MS);
     }
     return wrong(world, "the replica does not catch up");
+}
+
+/* After a full resync a server has no complete AOF until it has written a new one: a crash then takes it back to the
+ * old one, whatever is stored. */
+static bool wait_for_aof(World *world, Server *s) {
+    for (unsigned waited = 0; waited < LIMIT_MS; waited += STEP_MS) {
+        if (info_number(s, "persistence", "aof_rewrite_in_progress") == 0 &&
+            info_number(s, "persistence", "aof_rewrite_scheduled") == 0)
+            return true;
+        pause_ms(STEP_MS);
+    }
+    return wrong(world, "the AOF is never ready");
 }
 
 static void follow(Server *replica, Server *primary) {
@@ -447,6 +459,7 @@ static bool step(World *world, const Op *op) {
         tell(world->primary, "CLIENT PAUSE 150 WRITE");
         return true;
     case OP_RESTART_PRIMARY:
+        if (!wait_for_aof(world, world->primary)) return false;
         server_restart(world->primary, op->variant & 1 ? STOP_KILL : STOP_NOSAVE);
         reconnect(world);
         return true;
