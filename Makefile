@@ -58,8 +58,11 @@ INTEGRATION := $(INTEGRATION_SRC:%.c=$(VARIANT)/%)
 CLIENTS := $(VARIANT)/tests/clients/test_hiredis $(wildcard tests/clients/test_*.py tests/clients/test_*.mjs)
 NODE_MODULES := tests/clients/node_modules/.package-lock.json
 export CC SANITIZER MODULE SERVER PORT DIR
+# The tests can't see SECONDS itself: bash, which starts them, has a variable of that name.
+export TEST_SECONDS = $(SECONDS)
 
-.PHONY: all run demo worker test unit integration build-tests test-clients test-servers fuzz fuzz-afl deps format check-format \
+.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers fuzz fuzz-afl demo worker \
+	deps format check-format \
 	clean help FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -72,9 +75,11 @@ help:
 	@echo 'make test          unit and integration tests (SERVER=/path/to/redis-or-valkey-server)'
 	@echo 'make unit          unit tests alone; make integration: the others alone'
 	@echo '                   ONLY=file or ONLY=file:test runs a part of them'
+	@echo 'make crashtest     kill a server ROUNDS=100 times while it is written to, and look for what was lost'
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
 	@echo 'make test-servers  integration tests on Valkey 8.0 from Debian backports, fetched to build/valkey'
+	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker.c)'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
@@ -142,6 +147,10 @@ test-servers:
 	@scripts/deps test
 	@$(MAKE) --no-print-directory all $(INTEGRATION)
 	@server=$$(scripts/valkey) && $$server --version && SERVER=$$server scripts/run-tests $(INTEGRATION)
+soak: all $(VARIANT)/tests/integration/test_model
+	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model fresh
+crashtest: all $(VARIANT)/tests/integration/test_crash
+	@ONLY=test_crash TEST_TIMEOUT=86400 ROUNDS=$(or $(ROUNDS),100) scripts/run-tests $(filter %/test_crash,$^)
 deps:
 	@scripts/deps dev
 

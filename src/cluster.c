@@ -31,6 +31,9 @@ unsigned cluster_key_slot(const char *name, size_t length) {
 }
 
 unsigned cluster_filter_slot(const struct descriptor *descriptor) {
+    /* Made outside of a cluster, a tag may be one that does not keep the shards together. */
+    if (descriptor->tag_length == 0 || memchr(descriptor->tag, '}', descriptor->tag_length))
+        return NSLOTS;
     return crc16(descriptor->tag, descriptor->tag_length) & (NSLOTS - 1);
 }
 
@@ -55,7 +58,7 @@ bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t 
  * needs longer to write it than we to read it (tens of microseconds for a few nodes, milliseconds for a thousand), so
  * all slots are read at once, and the sweeper asks once per run however many filters died. */
 
-static uint8_t slots[NSLOTS];      /* enum slot_state of each */
+static uint8_t slots[NSLOTS + 1];  /* enum slot_state of each; the last stands for no slot */
 static struct timespec slots_read; /* when */
 
 /* For how long "on the move" may be believed without asking again: clients that are told to try again do so soon. The

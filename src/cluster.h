@@ -21,7 +21,7 @@ enum slot_state cluster_slot_state_read(const struct descriptor *descriptor);
 /* The slot of a key by its name. */
 unsigned cluster_key_slot(const char *name, size_t length);
 
-/* The slot of all shards of a filter. */
+/* The slot of all shards of a filter; one more than the last slot if they have none in common. */
 unsigned cluster_filter_slot(const struct descriptor *descriptor);
 
 /* Do a filter's shards, and the strings it adopted, all lie in the slot of a key of this name? */

@@ -660,6 +660,42 @@ static int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **ar
     return REDISMODULE_OK;
 }
 
+/* What a key is that is named like a shard: "live" if its filter lives, "dying" if the sweeper will remove it, "moving"
+ * if its slot is between nodes and the filter may be on the other, "orphan" if no filter owns it, "other" if it is no
+ * shard of ours. */
+static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisModuleKey *key) {
+    uint64_t id;
+    uint32_t layer, shard;
+    size_t length;
+    if (!shard_parse_name(name.text, name.length, &id, &layer, &shard) || !key ||
+        RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING)
+        return "other";
+    const char *string = RedisModule_StringDMA(key, &length, REDISMODULE_READ);
+    if (!string || length < SHARD_HEADER_BYTES ||
+        !descriptor_is_header_of((const uint8_t *)string, id, layer, shard))
+        return "other";
+    switch (registry_state(id)) {
+    case FILTER_LIVE:
+        return "live";
+    case FILTER_DEAD:
+        return "dying";
+    default:
+        return cluster_slot_state(ctx, cluster_key_slot(name.text, name.length)) == SLOT_OWNED
+                   ? "orphan"
+                   : "moving";
+    }
+}
+
+/* BF.OWNER key
+ * For scripts/bforphans: whether a shard's filter lives. */
+static int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key = RedisModule_OpenKey(ctx, argv[1], REDISMODULE_READ);
+    RedisModule_ReplyWithSimpleString(ctx, owner_of(ctx, word_of(argv[1]), key));
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
 /* BF.LEAVES key
  * How replicas and the AOF learn that the DEL which follows is a filter's departure for another node. */
 static int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
@@ -698,6 +734,7 @@ static const struct {
     {"bf.scandump", BFScanDump_RedisCommand, "readonly", 1},
     {"bf.loadchunk", BFLoadChunk_RedisCommand, "write deny-oom", 1},
     {"bf.descriptor", BFDescriptor_RedisCommand, "write deny-oom admin", 1},
+    {"bf.owner", BFOwner_RedisCommand, "readonly fast", 1},
     {"bf.leaves", BFLeaves_RedisCommand, "write admin", 1},
 };
 

@@ -142,3 +142,31 @@ bool config_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     RedisModule_Log(ctx, "warning", "a bf.* setting was refused");
     return false;
 }
+
+/* ---- the server's own settings ---- */
+
+/* The value of a setting of the server, as text; "" if it can't be read. */
+static void server_setting(RedisModuleCtx *ctx, const char *name, char *text, size_t room) {
+    text[0] = '\0';
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, "CONFIG", "cc", "GET", name), *value = NULL;
+    if (!reply) return;
+    if (RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_ARRAY)
+        value = RedisModule_CallReplyArrayElement(reply, 1);
+    size_t length = 0;
+    const char *bytes = value ? RedisModule_CallReplyStringPtr(value, &length) : NULL;
+    if (bytes) snprintf(text, room, "%.*s", (int)length, bytes);
+    RedisModule_FreeCallReply(reply);
+}
+
+/* The volatile policies are harmless: they take keys that expire, shards do not, and with a filter's own key all of
+ * it goes. */
+void config_warn_of_eviction(RedisModuleCtx *ctx) {
+    char policy[64], limit[64];
+    server_setting(ctx, "maxmemory-policy", policy, sizeof policy);
+    server_setting(ctx, "maxmemory", limit, sizeof limit);
+    if (strncmp(policy, "allkeys-", 8) != 0 || strcmp(limit, "0") == 0) return;
+    RedisModule_Log(ctx, "warning",
+                    "maxmemory-policy %s may evict parts of filters, whose commands then answer "
+                    "SHARDLOST; use noeviction or a volatile- policy (see docs/memory.md)",
+                    policy);
+}

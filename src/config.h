@@ -17,4 +17,7 @@ extern struct config config;
 /* Reads the module's arguments and registers bf.error-rate and the others; false after logging why not. */
 bool config_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
+/* Warns in the log if the server's settings let it evict shards. */
+void config_warn_of_eviction(RedisModuleCtx *ctx);
+
 #endif

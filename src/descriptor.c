@@ -530,3 +530,9 @@ bool descriptor_owns_shard(const struct descriptor *descriptor, uint32_t layer, 
            read_u32(header + 20) == layout->nshards && read_u32(header + 24) == layout->nblocks &&
            memcmp(header + 28, reserved, sizeof reserved) == 0;
 }
+
+bool descriptor_is_header_of(const uint8_t header[SHARD_HEADER_BYTES], uint64_t id, uint32_t layer,
+                             uint32_t shard) {
+    return memcmp(header, shard_magic, sizeof shard_magic) == 0 && header[7] == layer &&
+           read_u64(header + 8) == id && read_u32(header + 16) == shard;
+}

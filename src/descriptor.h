@@ -142,4 +142,8 @@ void descriptor_shard_header(const struct descriptor *descriptor, uint32_t layer
 bool descriptor_owns_shard(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
                            const uint8_t *header);
 
+/* Whether this is the header of that shard, by a descriptor that is not at hand. */
+bool descriptor_is_header_of(const uint8_t header[SHARD_HEADER_BYTES], uint64_t id, uint32_t layer,
+                             uint32_t shard);
+
 #endif

@@ -145,6 +145,8 @@ static const struct entry {
      "Builds a filter from the pieces that BF.SCANDUMP returned, here or in RedisBloom."},
     {"bf.descriptor", -2, KEY_REPLACE, descriptor, "O(S), where S is the number of shards.",
      "Returns or sets all of a filter but its bits. For replication and for tools."},
+    {"bf.owner", 2, KEY_TELL, key_alone, "O(1)",
+     "Tells whether the filter of a shard lives. For the script bforphans."},
     {"bf.leaves", 2, KEY_REPLACE, key_alone, "O(1)",
      "Says that a filter is about to leave for another cluster node. For replication only."},
 };

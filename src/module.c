@@ -33,5 +33,6 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
                                           REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED |
                                           REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD);
     registry_start(ctx);
+    config_warn_of_eviction(ctx);
     return REDISMODULE_OK;
 }

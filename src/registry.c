@@ -4,7 +4,9 @@
  *
  * The sweeper runs on a timer, on a primary that is not loading, and UNLINKs the shards of the dead, which replicates
  * and reaches the AOF like any other command. Ids are random and never used again, so it may come late, and twice.
- * A replica keeps its own list, forgets what the primary has removed, and starts to sweep when it is promoted.
+ * A replica keeps its own list, forgets what the primary has removed, and starts to sweep when it is promoted. What the
+ * primary does not remove it may not know of: the shards of a RESTORE that came to nothing, on a server that was then
+ * made a replica. Such a replica removes them by itself, after a while and without a word to others.
  *
  * Rejected: cascading deletes from keyspace notifications. They do not see FLUSHALL or a resync, and writing from
  * inside a notification is unsafe on some servers. */
@@ -20,11 +22,13 @@
 #define PERIOD_MS      100
 #define NAMES_PER_RUN  4096 /* bounds the time of one run of the timer */
 #define NAMES_PER_CALL 128
+#define PATIENCE       50 /* periods that a replica waits for the primary to remove what is dead */
 
 struct entry {
     uint64_t id;
     uint64_t nlive;             /* values alive with this id */
     struct descriptor *garbage; /* once nlive is 0: what is left to remove */
+    unsigned nwaits;            /* periods for which a replica has waited */
     struct entry *next;         /* in the same bucket */
 };
 
@@ -136,6 +140,7 @@ void registry_set_nrestores(uint64_t n) {
 }
 
 void registry_left(struct descriptor *descriptor) {
+    statistics_leave(descriptor);
     acquire();
     struct entry **at = find(descriptor->id);
     if (--(*at)->nlive == 0) remove_entry(at);
@@ -186,8 +191,7 @@ static size_t next_names(const struct descriptor *garbage, RedisModuleString **n
 static void forget_names(struct descriptor *garbage, size_t n) {
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
         struct layer *layer = &garbage->layers[i];
-        layer->nitems =
-            0; /* a layer without shards can't have any, and may be saved in this state */
+        layer->nitems = 0; /* it may be saved like this, and without shards there can't be items */
         for (uint32_t j = 0; j < layer->layout.nshards && n > 0; j++) {
             if (!layer_shard_created(layer, j)) continue;
             layer->created[j >> 3] &= (uint8_t) ~(1u << (j & 7));
@@ -197,9 +201,10 @@ static void forget_names(struct descriptor *garbage, size_t n) {
 }
 
 /* False if the server refused, as it does while its cluster is down. */
-static bool unlink_names(RedisModuleCtx *ctx, RedisModuleString **names, size_t n) {
+static bool unlink_names(RedisModuleCtx *ctx, RedisModuleString **names, size_t n, bool primary) {
     for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
-        RedisModuleCallReply *reply = RedisModule_Call(ctx, "UNLINK", "!v", names, n);
+        RedisModuleCallReply *reply =
+            RedisModule_Call(ctx, "UNLINK", primary ? "!v" : "v", names, n);
         const bool done = reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_INTEGER;
         if (done) nremoved += (uint64_t)RedisModule_CallReplyInteger(reply);
         if (reply) RedisModule_FreeCallReply(reply);
@@ -228,12 +233,13 @@ static bool any_exists(RedisModuleCtx *ctx, const struct descriptor *garbage) {
 }
 
 /* Removes shards of one dead filter, at most *budget; true when none is left. The lock is not held meanwhile. */
-static bool sweep_one(RedisModuleCtx *ctx, struct descriptor *garbage, size_t *budget) {
+static bool sweep_one(RedisModuleCtx *ctx, struct descriptor *garbage, bool primary,
+                      size_t *budget) {
     while (*budget > 0) {
         RedisModuleString *names[NAMES_PER_CALL];
         const size_t n = next_names(garbage, names, NAMES_PER_CALL);
         if (n == 0) return true;
-        const bool done = unlink_names(ctx, names, n);
+        const bool done = unlink_names(ctx, names, n, primary);
         for (size_t i = 0; i < n; i++) RedisModule_FreeString(NULL, names[i]);
         if (!done) return false;
         forget_names(garbage, n);
@@ -243,7 +249,7 @@ static bool sweep_one(RedisModuleCtx *ctx, struct descriptor *garbage, size_t *b
 }
 
 /* Takes any dead filter out of the table that the server may deal with now, from bucket *at on. */
-static struct descriptor *take_garbage(size_t *at, bool primary, uint64_t *id) {
+static struct descriptor *take_garbage(size_t *at, bool primary, uint64_t *id, bool *overdue) {
     struct descriptor *garbage = NULL;
     acquire();
     for (; !garbage && *at < nbuckets; ++*at) {
@@ -252,6 +258,7 @@ static struct descriptor *take_garbage(size_t *at, bool primary, uint64_t *id) {
             if (primary && cluster_slot_state_read(entry->garbage) == SLOT_MOVING) continue;
             garbage = entry->garbage;
             *id = entry->id;
+            *overdue = !primary && entry->nwaits++ >= PATIENCE;
             entry->garbage = NULL; /* stays counted in npending until give_back or forget */
         }
     }
@@ -276,11 +283,15 @@ static void finish_garbage(struct descriptor *garbage, uint64_t id, bool done) {
 static void sweep(RedisModuleCtx *ctx, bool primary) {
     size_t budget = NAMES_PER_RUN, at = 0;
     uint64_t id;
+    bool overdue;
     if (primary) cluster_read_slots(ctx);
-    for (struct descriptor *garbage; budget > 0 && (garbage = take_garbage(&at, primary, &id));) {
+    for (struct descriptor *garbage;
+         budget > 0 && (garbage = take_garbage(&at, primary, &id, &overdue));) {
         bool done;
-        if (primary && cluster_slot_state_read(garbage) == SLOT_OWNED)
-            done = sweep_one(ctx, garbage, &budget);
+        /* In a cluster the shards of what is gone may have still to travel, and a replica can't tell. */
+        if (primary ? cluster_slot_state_read(garbage) == SLOT_OWNED
+                    : overdue && !cluster_enabled(ctx))
+            done = sweep_one(ctx, garbage, primary, &budget);
         else
             done = !any_exists(ctx, garbage);
         finish_garbage(garbage, id, done);

@@ -39,6 +39,22 @@ RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t laye
     return name;
 }
 
+bool shard_parse_name(const char *name, size_t length, uint64_t *id, uint32_t *layer,
+                      uint32_t *shard) {
+    /* The tag may hold anything but its end, which is the last brace. */
+    const char *brace = memrchr(name, '}', length);
+    char text[64], again[64];
+    const size_t n = brace ? (size_t)(name + length - brace) : 0;
+    if (n == 0 || n >= sizeof text || length < 5 || memcmp(name, "bf:{", 4)) return false;
+    memcpy(text, brace, n);
+    text[n] = '\0';
+    if (sscanf(text, "}:%16" SCNx64 ":%10" SCNu32 ":%10" SCNu32, id, layer, shard) != 3)
+        return false;
+    /* sscanf is generous with signs, spaces, zeros and what follows; names are not. */
+    snprintf(again, sizeof again, "}:%016" PRIx64 ":%" PRIu32 ":%" PRIu32, *id, *layer, *shard);
+    return n == strlen(again) && memcmp(text, again, n) == 0;
+}
+
 bool shard_tag(const char *name, size_t length, const char **tag, size_t *tag_length) {
     const char *open = memchr(name, '{', length);
     const char *close = open ? memchr(open, '}', (size_t)(name + length - open)) : NULL;

@@ -75,6 +75,10 @@ uint64_t shards_adopted_bytes(struct shards *shards);
 /* A new string with the name of a shard, or of an adopted string. */
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard);
 
+/* Takes the name of a shard apart; false if it is none. */
+bool shard_parse_name(const char *name, size_t length, uint64_t *id, uint32_t *layer,
+                      uint32_t *shard);
+
 /* The part of a filter's name that its shards' names carry between braces, so that all share one cluster slot: the
  * name's own hash tag, else the whole name. False if in a cluster no such tag can be formed. */
 bool shard_tag(const char *name, size_t length, const char **tag, size_t *tag_length);

@@ -29,16 +29,14 @@ void statistics_shard_created(const struct layer *layer) {
     statistics.nbytes += SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout);
 }
 
-/* Reading an append-only file repeats commands of the past: they are not work of this server's life. */
-static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
-    static struct work before;
-    (void)ctx;
-    (void)event;
-    (void)data;
-    if (what == REDISMODULE_SUBEVENT_LOADING_ENDED || what == REDISMODULE_SUBEVENT_LOADING_FAILED)
-        statistics.work = before;
-    else
-        before = statistics.work;
+static struct work before_loading;
+
+void statistics_loading_starts(void) {
+    before_loading = statistics.work;
+}
+
+void statistics_loading_ends(void) {
+    statistics.work = before_loading;
 }
 
 static void OnInfo(RedisModuleInfoCtx *info, int for_crash_report) {
@@ -67,7 +65,5 @@ static void OnInfo(RedisModuleInfoCtx *info, int for_crash_report) {
 }
 
 bool statistics_start(RedisModuleCtx *ctx) {
-    const RedisModuleEvent loading = {REDISMODULE_EVENT_LOADING, 1};
-    return RedisModule_RegisterInfoFunc(ctx, OnInfo) == REDISMODULE_OK &&
-           RedisModule_SubscribeToServerEvent(ctx, loading, OnLoading) == REDISMODULE_OK;
+    return RedisModule_RegisterInfoFunc(ctx, OnInfo) == REDISMODULE_OK;
 }

@@ -44,6 +44,10 @@ static inline void statistics_checked(size_t nchecks, size_t nhits) {
     statistics.work.nhits += nhits;
 }
 
+/* Reading an append-only file repeats commands of the past: what is done in between is not work of this server's life. */
+void statistics_loading_starts(void);
+void statistics_loading_ends(void);
+
 /* Registers INFO bf; false if the server refuses. */
 bool statistics_start(RedisModuleCtx *ctx);
 

@@ -16,6 +16,7 @@
 #include "config.h"
 #include "filter.h"
 #include "options.h"
+#include "statistics.h"
 #include "type.h"
 
 #define ERROR_BAD_ITERATOR "ERR bad iterator: a whole number is needed"
@@ -226,6 +227,14 @@ static bool load_data(struct shards *shards, const struct chunk *chunk) {
     return true;
 }
 
+/* The counts of the last chunk become the filter's. */
+static const char *load_end(struct descriptor *descriptor, const struct chunk *chunk) {
+    statistics_leave(descriptor);
+    const char *problem = chunk_read_end(chunk, descriptor);
+    statistics_join(descriptor);
+    return problem;
+}
+
 static bool load_ours(struct shards *shards, uint64_t iterator, const uint8_t *bytes,
                       size_t nbytes) {
     struct descriptor *descriptor = shards->filter->descriptor;
@@ -241,7 +250,7 @@ static bool load_ours(struct shards *shards, uint64_t iterator, const uint8_t *b
     else if (chunk.type == CHUNK_DATA)
         problem = chunk_check_data(&chunk, descriptor);
     else
-        problem = chunk_read_end(&chunk, descriptor);
+        problem = load_end(descriptor, &chunk);
     if (problem) return reply_bad_next(shards->ctx, problem, &descriptor->load);
     return chunk.type == CHUNK_END || load_data(shards, &chunk);
 }

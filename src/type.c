@@ -8,6 +8,7 @@
 
 #include "cluster.h"
 #include "registry.h"
+#include "statistics.h"
 
 #define ENCODING_VERSION 1
 
@@ -28,6 +29,20 @@ static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t 
     if (what == REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START) registry_purge_child(ctx);
     saving = what != REDISMODULE_SUBEVENT_PERSISTENCE_ENDED &&
              what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
+}
+
+/* The module's only handler for this event: a second one would take its place. What is loaded brings its own count of
+ * restores, or has none. */
+static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
+    (void)ctx;
+    (void)event;
+    (void)data;
+    if (what <= REDISMODULE_SUBEVENT_LOADING_REPL_START) {
+        registry_set_nrestores(0);
+        statistics_loading_starts();
+    } else {
+        statistics_loading_ends();
+    }
 }
 
 void type_set(RedisModuleKey *key, struct filter *filter) {
@@ -424,9 +439,11 @@ bool type_register(RedisModuleCtx *ctx) {
     }
     for (int i = 0; i < 2; i++) contexts[i] = RedisModule_GetDetachedThreadSafeContext(ctx);
     FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
-    const RedisModuleEvent persistence = {REDISMODULE_EVENT_PERSISTENCE, 1};
+    const RedisModuleEvent persistence = {REDISMODULE_EVENT_PERSISTENCE, 1},
+                           loading = {REDISMODULE_EVENT_LOADING, 1};
     return FilterType &&
            RedisModule_SubscribeToServerEvent(ctx, persistence, OnPersistence) == REDISMODULE_OK &&
+           RedisModule_SubscribeToServerEvent(ctx, loading, OnLoading) == REDISMODULE_OK &&
            RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
                REDISMODULE_OK;
 }

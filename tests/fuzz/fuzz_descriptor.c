@@ -105,8 +105,10 @@ static void check_descriptor(struct descriptor *descriptor, const uint8_t *bytes
     HOLDS(descriptor->nlayers >= 1 && descriptor->nlayers <= SIZING_MAX_LAYERS);
     HOLDS(descriptor_nitems(descriptor) <= descriptor_capacity(descriptor));
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
-        check_layout(&descriptor->layers[i].layout);
-        check_places(descriptor, &descriptor->layers[i].layout);
+        if (descriptor->layers[i].kind == LAYER_BLOCKED) {
+            check_layout(&descriptor->layers[i].layout);
+            check_places(descriptor, &descriptor->layers[i].layout);
+        }
         check_headers(descriptor, i, bytes, nbytes);
     }
     HOLDS(descriptor_encoded_size(descriptor) == nbytes);

@@ -25,7 +25,7 @@ typedef struct Server {
 typedef enum {
     STOP_NOSAVE, /* SHUTDOWN NOSAVE FORCE: also while a first AOF is being written */
     STOP_SAVE,   /* SHUTDOWN SAVE */
-    STOP_KILL,   /* kill -9 */
+    STOP_KILL,   /* kill -9, if nobody has done so yet */
 } Stop;
 
 /* Starts a server with the module. config: lines of redis.conf, or NULL. The harness's own lines come first: no RDB
@@ -44,6 +44,8 @@ bool server_refuses(const char *module_args, const char *config, const char *wor
 void server_stop(Server *s, Stop how);
 /* Starts a stopped server again: same port, same directory. */
 void server_up(Server *s);
+/* The same for one that may refuse: false if it ended by itself. A crash fails the test all the same. */
+bool server_try_up(Server *s);
 void server_restart(Server *s, Stop how);
 /* Takes effect at the next start. NULL leaves that part as it is. */
 void server_reconfigure(Server *s, const char *module_args, const char *config);

@@ -67,6 +67,9 @@ TEST(arity_and_key_flags_are_declared) {
     check_info(c, "bf.shards", 2, "...*1 +RO...");
     check_info(c, "bf.heal", 2, "...*2 +RW +update...");
     check_info(c, "bf.descriptor", -2, "...+RW +access +update...");
+    check_info(c, "bf.scandump", 3, "...+RO +access...");
+    check_info(c, "bf.loadchunk", 4, "...*2 +RW +update...");
+    check_info(c, "bf.leaves", 2, "...+RW +access +update...");
     check_info(c, "bf.plan", -3, "*0");
 }
 
@@ -128,4 +131,58 @@ TEST(redis_cli_shows_the_syntax) {
         CHECK_INT(pclose(cli), 0);
         if (!CHECK(strstr(output, syntax[i][1]))) CHECK_FAIL("redis-cli says: %s", output);
     }
+}
+
+/* A code in capital letters, then what is wrong, in one line without a full stop. */
+static bool has_style(const char *error) {
+    size_t ncode = strspn(error + 1, "ABCDEFGHIJKLMNOPQRSTUVWXYZ");
+    const char *text = error + 1 + ncode;
+    size_t length = strlen(text);
+    return error[0] == '-' && ncode >= 3 && length > 4 && text[0] == ' ' && text[1] != ' ' &&
+           text[length - 1] != '.' && !strpbrk(text, "\r\n");
+}
+
+TEST(errors_have_one_style) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE full 0.001 1 NONSCALING");
+    EXPECT(c, ":1", "BF.ADD full a");
+    EXPECT(c, ":1", "BF.ADD lost a");
+    EXPECT(c, ":1", "DEL %s", command(c, "BF.SHARDS lost")->element[0]->element[1]->str);
+    EXPECT(c, "+OK", "SET string x");
+    const char *lines[] = {"BF.RESERVE full 0.01 100",
+                           "BF.RESERVE k x 100",
+                           "BF.RESERVE k 2 100",
+                           "BF.RESERVE k 1e-300 100",
+                           "BF.RESERVE k 0.01 x",
+                           "BF.RESERVE k 0.01 100 EXPANSION x",
+                           "BF.RESERVE k 0.01 100 SEED x",
+                           "BF.RESERVE k 0.01 100 SHARDSIZE x",
+                           "BF.RESERVE k 0.01 100 WHAT",
+                           "BF.RESERVE k 0.01 100 SEED",
+                           "BF.RESERVE k 0.01 100 SEED 1 SEED 1",
+                           "BF.RESERVE k 0.01 100 EXPANSION 2 NONSCALING",
+                           "BF.INSERT k CAPACITY 10",
+                           "BF.INSERT k NOCREATE ITEMS a",
+                           "BF.INSERT k NOCREATE CAPACITY 10 ITEMS a",
+                           "BF.INFO k",
+                           "BF.INFO full WHAT",
+                           "BF.ADD full b",
+                           "BF.ADD string a",
+                           "BF.EXISTS string a",
+                           "BF.EXISTS lost a",
+                           "BF.SHARDS k",
+                           "BF.HEAL k",
+                           "BF.LEAVES full",
+                           "BF.PLAN x 1",
+                           "BF.PLAN 0.1 x",
+                           "BF.DESCRIPTOR k",
+                           "BF.DESCRIPTOR k rubbish",
+                           "BF.DESCRIPTOR k rubbish rubbish",
+                           "BF.CARD"};
+    for (size_t i = 0; i < N(lines); i++) {
+        const char *error = command_text(c, lines[i]);
+        if (!CHECK(has_style(error))) CHECK_FAIL("%s answers %s", lines[i], error);
+    }
+    EXPECT(c, "-ERR CONFIG SET failed...bad error rate...", "CONFIG SET bf.error-rate 7");
+    CHECK(!strstr(command_text(c, "CONFIG SET bf.error-rate 7"), "- ERR"));
 }

@@ -83,6 +83,17 @@ static void check_totals(Server *s, const char *when) {
     if (check_failures() != before) CHECK_FAIL("%s", when);
 }
 
+static void copy_by_chunks(Client *c, const char *from, const char *to) {
+    for (long long at = 0;;) {
+        const redisReply *chunk = command(c, "BF.SCANDUMP %s %lld", from, at);
+        REQUIRE(chunk->type == REDIS_REPLY_ARRAY && chunk->elements == 2);
+        at = chunk->element[0]->integer;
+        if (at == 0) return;
+        command(c, "BF.LOADCHUNK %s %lld %b", to, at, chunk->element[1]->str,
+                (size_t)chunk->element[1]->len);
+    }
+}
+
 TEST(info_agrees_with_the_filters) {
     Server *s = server_start("appendonly yes\nappendfsync always");
     Client *c = s->client;
@@ -98,6 +109,10 @@ TEST(info_agrees_with_the_filters) {
     const redisReply *dump = command(c, "DUMP sharded");
     EXPECT(c, "+OK", "RESTORE restored 0 %b", dump->str, (size_t)dump->len);
     check_totals(s, "restored");
+    copy_by_chunks(c, "sharded", "loaded");
+    check_totals(s, "loaded");
+    copy_by_chunks(c, "growing", "loaded");
+    check_totals(s, "loading onto another filter refused");
     EXPECT(c, "+OK", "SET restored x");
     EXPECT(c, "+OK", "RENAME copied sharded");
     EXPECT(c, ":1", "DEL growing");

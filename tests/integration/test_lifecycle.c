@@ -560,6 +560,23 @@ TEST(restored_ids_are_new_and_the_same_everywhere) {
     }
 }
 
+/* Shards that only this server has, since the RESTORE was never replicated; then it becomes a replica. */
+TEST(garbage_that_the_primary_does_not_know) {
+    Pair pair = start_pair(NULL);
+    Client *c = pair.primary->client;
+    fill(c, "k");
+    redisReply *payload = dump(c, "k");
+    server_wait_for_replica(pair.primary, pair.replica);
+    EXPECT(pair.replica->client, "+OK", "REPLICAOF NO ONE");
+    EXPECT(c, "+OK", "MULTI");
+    EXPECT(c, "+QUEUED", "RESTORE gone 1000 %b ABSTTL", PAYLOAD(payload));
+    EXPECT(c, "+QUEUED", "REPLICAOF 127.0.0.1 %d", pair.replica->port);
+    EXPECT(c, "*2 +OK +OK", "EXEC");
+    server_wait_info(pair.primary, "master_link_status", "up");
+    check_pair((Pair){pair.replica, pair.primary}, 1);
+    check_alive(c, "k", "k");
+}
+
 TEST(payload_beyond_the_servers_limit) {
     Server *s = server_start("proto-max-bulk-len 1mb\nrdbcompression no");
     Client *c = s->client;

@@ -95,7 +95,10 @@ static void check_rate(long long nfalse, long long nprobes, double promised, con
 }
 
 TEST(a_filter_grown_from_100_to_10_million_items_keeps_the_promise) {
-    const long long n = 10000000, nprobes = 1000000;
+    /* Sanitizers look for other things, and take ten times as long. */
+    const char *sanitizer = getenv("SANITIZER");
+    const bool slow = sanitizer && *sanitizer;
+    const long long n = slow ? 1000000 : 10000000, nprobes = n / 10;
     Client *c = server_start(NULL)->client;
     EXPECT(c, "+OK", "BF.RESERVE k 0.01 100 SEED 1");
     const long long nadded = pipelined(c, "BF.MADD", "k", url, 0, n);
@@ -103,8 +106,9 @@ TEST(a_filter_grown_from_100_to_10_million_items_keeps_the_promise) {
     CHECK_RANGE((double)nadded, (double)n * 0.99, (double)n);
     CHECK_INT(command_int(c, "BF.CARD k"), nadded);
     CHECK_INT(pipelined(c, "BF.MEXISTS", "k", url, 0, n), n);
-    check_rate(pipelined(c, "BF.MEXISTS", "k", url, n, nprobes), nprobes, 0.01, "17 layers");
-    EXPECT(c, "*1 :17", "BF.INFO k FILTERS");
+    check_rate(pipelined(c, "BF.MEXISTS", "k", url, n, nprobes), nprobes, 0.01,
+               slow ? "14 layers" : "17 layers");
+    EXPECT(c, slow ? "*1 :14" : "*1 :17", "BF.INFO k FILTERS");
 }
 
 TEST(full_filters_keep_the_promise) {

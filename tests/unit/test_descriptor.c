@@ -397,6 +397,26 @@ TEST(shard_header_is_the_pinned_one) {
     descriptor_free(d);
 }
 
+/* Every byte counts: whatever is changed in a header, the shard is not ours any more; nor is any other shard. */
+TEST(only_the_own_header_is_accepted) {
+    struct descriptor *d = example();
+    uint8_t header[SHARD_HEADER_BYTES];
+    descriptor_shard_header(d, 1, 9, header);
+    CHECK(descriptor_owns_shard(d, 1, 9, header));
+    CHECK(!descriptor_owns_shard(d, 1, 8, header));
+    CHECK(!descriptor_owns_shard(d, 0, 0, header));
+    for (size_t at = 0; at < sizeof header; at++) {
+        for (unsigned bit = 0; bit < 8; bit++) {
+            header[at] ^= (uint8_t)(1u << bit);
+            CHECK(!descriptor_owns_shard(d, 1, 9, header));
+            header[at] ^= (uint8_t)(1u << bit);
+        }
+    }
+    d->id ^= 1;
+    CHECK(!descriptor_owns_shard(d, 1, 9, header));
+    descriptor_free(d);
+}
+
 /* ---- lack of memory: the n-th allocation fails, for every n ---- */
 
 static int allocations_left;

@@ -1,0 +1,118 @@
+/* What a server should answer: an exact model of a few filters in a few databases, and random operations on them. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include <hiredis/hiredis.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    NDATABASES = 3,
+    NNAMES = 5,
+    NPAYLOADS = 4,
+    NITEMS = 2000,
+    MAX_BATCH = 40,
+    MAX_ARGS = MAX_BATCH + 16,
+};
+
+extern const char *const model_names[NNAMES];
+
+typedef enum { NOTHING, FILTER, STRING } ValueKind;
+
+/* The value of a key. An item is `contained` once the filter has said so, by accepting it or by taking it for known (a
+ * false positive, which stays one). */
+typedef struct {
+    ValueKind kind;
+    bool fixed;        /* NONSCALING */
+    uint64_t capacity; /* of a fixed one */
+    uint64_t card;     /* items that were answered to be new */
+    uint64_t contained[(NITEMS + 63) / 64];
+} Value;
+
+/* What DUMP gave. */
+typedef struct {
+    char *bytes; /* NULL: there was no key */
+    size_t nbytes;
+    Value value;
+} Payload;
+
+typedef struct {
+    Value at[NDATABASES][NNAMES];
+    Payload payloads[NPAYLOADS];
+    uint64_t nfalse; /* answers that were false positives */
+    uint64_t nfresh; /* questions about items that were not contained */
+} Model;
+
+typedef enum {
+    OP_ADD,
+    OP_MADD,
+    OP_INSERT,
+    OP_EXISTS,
+    OP_MEXISTS,
+    OP_CARD,
+    OP_RESERVE,
+    OP_DEL,
+    OP_UNLINK,
+    OP_EXPIRE_NOW,
+    OP_EXPIRE_LATER,
+    OP_SET,
+    OP_STORE,
+    OP_RENAME,
+    OP_RENAMENX,
+    OP_COPY,
+    OP_MOVE,
+    OP_SWAPDB,
+    OP_DUMP,
+    OP_RESTORE,
+    OP_FLUSHDB,
+    OP_FLUSHALL,
+    NSIMPLE, /* the above are one command each, and may stand in a MULTI */
+    OP_EXPIRE_SOON = NSIMPLE,
+    OP_DAMAGE,
+    OP_MULTI,
+    OP_BGSAVE,
+    OP_REWRITE,
+    OP_RELOAD,
+    OP_PAUSE,
+    OP_RESTART_PRIMARY,
+    OP_RESTART_REPLICA,
+    OP_RESYNC,
+    OP_SWITCH,
+    OP_FAILOVER,
+    OP_QUIET,
+    NOPS
+} OpKind;
+
+/* An operation. Drawn without a look at the model, so that a seed gives the same ones whatever a server answers. */
+typedef struct {
+    OpKind kind;
+    int db, db2, name, name2, slot;
+    unsigned variant; /* whatever else there is to choose */
+    int nitems;
+    int items[MAX_BATCH];
+} Op;
+
+typedef struct {
+    int argc;
+    const char *argv[MAX_ARGS];
+    size_t lens[MAX_ARGS];
+    char text[MAX_ARGS][24];
+} Args;
+
+uint64_t random_next(uint64_t *state);
+Op op_draw(uint64_t *random);
+/* A simple operation among keys, for a MULTI. */
+Op op_draw_simple(uint64_t *random);
+/* The command of a simple operation (or of OP_EXPIRE_SOON). */
+void op_command(const Model *model, const Op *op, Args *args);
+/* Compares the reply with the model and carries the model on. False, with the reason, if it is wrong. */
+bool op_apply(Model *model, const Op *op, const redisReply *reply, char *why, size_t room);
+/* The command as text, for people. */
+void op_describe(const Model *model, const Op *op, char *text, size_t room);
+
+bool value_contains(const Value *value, int item);
+void value_set(Value *value, int item, bool contained);
+void model_free(Model *model);
+
+#endif
