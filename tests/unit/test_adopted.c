@@ -240,6 +240,7 @@ TEST(an_adopted_layer_is_encoded_and_decoded) {
     layer_mark_created(layer, 19);
     const struct layout layout = {.nshards = 1, .nblocks = 4, .block_log2 = 9, .nprobes = 3};
     CHECK(descriptor_add_layer(descriptor, &layout, 10));
+    layer = &descriptor->layers[0]; /* it was moved */
     struct descriptor *decoded = encode_and_decode(descriptor);
     REQUIRE(decoded != NULL);
     const struct layer *other = &decoded->layers[0];
