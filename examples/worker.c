@@ -298,7 +298,8 @@ int main(int argc, char **argv) {
     worker.argv = malloc((worker.batch + 2) * sizeof *worker.argv);
     worker.lengths = malloc((worker.batch + 2) * sizeof *worker.lengths);
     worker.buffer = malloc(worker.room = READ_BYTES);
-    if (!worker.argv || !worker.lengths || !worker.buffer) fail(&worker, "can't start", "no memory");
+    if (!worker.argv || !worker.lengths || !worker.buffer)
+        fail(&worker, "can't start", "no memory");
     worker.argv[0] = "BF.MADD";
     worker.lengths[0] = strlen(worker.argv[0]);
     worker.argv[1] = worker.key;
