@@ -77,20 +77,32 @@ static void disconnect(struct worker *worker) {
     worker->redis = NULL;
 }
 
+/* A server that has just come up, or a cluster slot that is on its way: the command was not carried out. */
+static bool soon(const redisReply *reply) {
+    return reply->type == REDIS_REPLY_ERROR &&
+           (strncmp(reply->str, "LOADING ", 8) == 0 || strncmp(reply->str, "TRYAGAIN ", 9) == 0);
+}
+
 /* The reply to a command, sent again while there is none, at most RETRIES times. *doubtful: it may have been carried
  * out before. */
 static redisReply *ask(struct worker *worker, size_t argc, const char **argv, const size_t *lengths,
                        bool *doubtful) {
     *doubtful = false;
     for (int attempt = 0;; attempt++) {
-        if (connected(worker)) {
-            redisReply *reply = redisCommandArgv(worker->redis, (int)argc, argv, lengths);
-            if (reply) return reply;
-            *doubtful = true;
-        }
         char why[128];
-        snprintf(why, sizeof why, "%s", worker->redis ? worker->redis->errstr : "no memory");
-        disconnect(worker);
+        redisReply *reply = NULL;
+        if (connected(worker)) {
+            reply = redisCommandArgv(worker->redis, (int)argc, argv, lengths);
+            if (reply && !soon(reply)) return reply;
+            if (!reply) *doubtful = true;
+        }
+        if (reply) {
+            snprintf(why, sizeof why, "%s", reply->str);
+            freeReplyObject(reply);
+        } else {
+            snprintf(why, sizeof why, "%s", worker->redis ? worker->redis->errstr : "no memory");
+            disconnect(worker);
+        }
         if (attempt == RETRIES) fail(worker, "no answer from the server", why);
         const long ms = 100L << attempt;
         fprintf(stderr, "worker: %s, trying again in %.1f s\n", why, (double)ms / 1000);
@@ -297,7 +309,9 @@ int main(int argc, char **argv) {
     read_arguments(&worker, argc, argv);
     worker.argv = malloc((worker.batch + 2) * sizeof *worker.argv);
     worker.lengths = malloc((worker.batch + 2) * sizeof *worker.lengths);
-    if (!worker.argv || !worker.lengths) fail(&worker, "can't start", "no memory");
+    worker.buffer = malloc(worker.room = READ_BYTES);
+    if (!worker.argv || !worker.lengths || !worker.buffer)
+        fail(&worker, "can't start", "no memory");
     worker.argv[0] = "BF.MADD";
     worker.lengths[0] = strlen(worker.argv[0]);
     worker.argv[1] = worker.key;

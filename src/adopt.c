@@ -73,7 +73,7 @@ const struct layer_ops adopt_layer_ops = {adopt_locate, adopt_contains, adopt_in
 /* ---- how full is it? ---- */
 
 #define RUN_BYTES      4096u       /* counted at a time: a page */
-#define ESTIMATE_BYTES (64u << 20) /* counted for the estimate of all items, in some 10 ms */
+#define ESTIMATE_BYTES (64u << 20) /* counted for the estimate of all items, in some tens of ms */
 
 static uint64_t count_bits(const uint8_t *bytes, size_t n) {
     uint64_t nset = 0, word;

@@ -9,6 +9,7 @@ import logging
 import time
 
 import redis
+from redis.exceptions import TryAgainError
 from scrapy.dupefilters import BaseDupeFilter
 from scrapy.exceptions import NotConfigured
 from scrapy.utils.request import referer_str
@@ -139,11 +140,12 @@ class BloomDupeFilter(BaseDupeFilter):
                 answer = self.client.execute_command(*command)
                 self.lost = self.lost and self.on_lost == "close"
                 return answer, doubtful
-            except (redis.ConnectionError, redis.TimeoutError) as error:
+            except (redis.ConnectionError, redis.TimeoutError, TryAgainError) as error:
                 self.stats.inc_value("bloom/errors")
                 if attempt == self.retries or self.lost:
                     raise
-                doubtful = True
+                # These two are replies: the server did nothing.
+                doubtful = doubtful or not isinstance(error, (redis.BusyLoadingError, TryAgainError))
                 pause = min(0.1 * 2 ** attempt, 2)
                 logger.warning("Redis does not answer (%s), trying again in %.1f s", error, pause)
                 time.sleep(pause)
@@ -158,7 +160,7 @@ class BloomDupeFilter(BaseDupeFilter):
 
     def give_up(self, error):
         """The server is lost, or refuses. Whether to treat requests as seen from here on."""
-        if not isinstance(error, (redis.ConnectionError, redis.TimeoutError)):
+        if not isinstance(error, (redis.ConnectionError, redis.TimeoutError, TryAgainError)):
             self.stats.inc_value("bloom/errors")
         if self.on_lost == "crawl":
             if not self.lost:

@@ -12,6 +12,7 @@ import unittest
 
 import redis
 import scrapy
+from redis.exceptions import TryAgainError
 from scrapy.exceptions import NotConfigured
 from scrapy.settings import Settings
 from scrapy.statscollectors import MemoryStatsCollector
@@ -157,6 +158,21 @@ class DupeFilter(unittest.TestCase):
         found = [r.url for r in bloom.unseen(scrapy.Request(url) for url in urls)]
         self.assertEqual(found, urls[:2])
         self.assertEqual(self.count(crawler, "doubtful"), 3)
+
+    def test_try_again_is_tried_again(self):
+        bloom, crawler = self.filter()
+        bloom.open()
+        execute, replies = bloom.client.execute_command, [TryAgainError("TRYAGAIN"), redis.BusyLoadingError("LOADING")]
+
+        def execute_later(*command):
+            if replies:
+                raise replies.pop()
+            return execute(*command)
+
+        bloom.request_seen(scrapy.Request("http://a/"))
+        bloom.client.execute_command = execute_later
+        self.assertTrue(bloom.request_seen(scrapy.Request("http://a/")))  # not doubtful: nothing had been done
+        self.assertEqual((self.count(crawler, "errors"), self.count(crawler, "doubtful")), (2, 0))
 
     def test_lost_server_closes_the_spider(self):
         bloom, crawler = self.filter()

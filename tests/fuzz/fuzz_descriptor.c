@@ -41,7 +41,7 @@ static struct descriptor *decode(const uint8_t *bytes, size_t nbytes, long nallo
     struct descriptor *descriptor = descriptor_decode(bytes, nbytes, &problem);
     HOLDS((descriptor == NULL) == (problem != NULL));
     HOLDS(descriptor || nalive == 0);
-    HOLDS(npeak <= 512 + 8 * nbytes);
+    HOLDS(npeak <= 512 + sizeof(struct adoption) + 8 * nbytes);
     return descriptor;
 }
 
@@ -64,6 +64,18 @@ static void check_places(const struct descriptor *descriptor, const struct layou
         for (unsigned probe = 0; probe < layout->nprobes; probe++)
             HOLDS(layout_position(layout, hash, probe) < 1u << layout->block_log2);
     }
+}
+
+/* The bits of an adopted layer lie inside its strings, and its recipe is one that can be. */
+static void check_adoption(const struct descriptor *descriptor, uint32_t index) {
+    const struct layer *layer = &descriptor->layers[index];
+    const struct recipe *recipe = &layer->adoption->recipe;
+    HOLDS(index == 0 && adopted_problem(recipe) == NULL);
+    HOLDS(recipe->nstrings == layer->layout.nshards && layer->nitems <= SIZING_MAX_CAPACITY);
+    struct adopted_item item = {.bytes = (const char *)&descriptor->seed, .nbytes = 8};
+    adopted_hash(recipe, &item);
+    HOLDS(adopted_string(recipe, &item) < layer->layout.nshards);
+    HOLDS(adopted_length(recipe, &item) <= layout_shard_bytes(&layer->layout));
 }
 
 static void check_headers(const struct descriptor *descriptor, uint32_t layer, const uint8_t *any,
@@ -103,9 +115,12 @@ static void check_descriptor(struct descriptor *descriptor, const uint8_t *bytes
     HOLDS(isfinite(descriptor->error) && descriptor->error >= SIZING_MIN_ERROR &&
           descriptor->error <= SIZING_MAX_ERROR);
     HOLDS(descriptor->nlayers >= 1 && descriptor->nlayers <= SIZING_MAX_LAYERS);
-    HOLDS(descriptor_nitems(descriptor) <= descriptor_capacity(descriptor));
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        HOLDS((descriptor->layers[i].kind == LAYER_ADOPTED) ==
+              (descriptor->layers[i].adoption != NULL));
+        if (descriptor->layers[i].adoption) check_adoption(descriptor, i);
         if (descriptor->layers[i].kind == LAYER_BLOCKED) {
+            HOLDS(descriptor->layers[i].nitems <= descriptor->layers[i].capacity);
             check_layout(&descriptor->layers[i].layout);
             check_places(descriptor, &descriptor->layers[i].layout);
         }

@@ -2,6 +2,7 @@
  * are those of the recipe is proved in tests/clients/test_adopt.py. */
 #include "check.h"
 #include "client.h"
+#include "cluster_fixture.h"
 #include "snapshot.h"
 
 #include <stdio.h>
@@ -409,4 +410,49 @@ TEST(chunks_are_refused) {
     EXPECT(c, ":1", "BF.ADD k a");
     EXPECT_ERROR(c, "ERR", "adopted", "BF.SCANDUMP k 0");
     EXPECT_ERROR(c, "ERR", "adopted", "BF.SCANDUMP k 1");
+}
+
+/* Filter and strings travel as keys of their own; in between no answer is made up, neither of strings that the filter has
+ * seen nor of one that it has not. */
+TEST(adopted_filters_migrate_between_cluster_nodes) {
+    Cluster *cluster = cluster_start(2, false, NULL);
+    REQUIRE(cluster);
+    const char *tag = cluster_name(cluster, "t", 0, CLUSTER_NSLOTS / 2 - 1);
+    const int slot = cluster_slot(cluster, tag);
+    char key[64], strings[3][64];
+    snprintf(key, sizeof key, "{%s}seen", tag);
+    for (int i = 0; i < 3; i++) snprintf(strings[i], sizeof strings[i], "{%s}bits%d", tag, i);
+    Client *from = cluster->node[0]->client, *to = cluster->node[1]->client;
+    EXPECT(from, "+OK", "BF.ADOPT %s PREFIX {%s}bits BLOCKS 3 BITS 16", key, tag);
+    EXPECT(from, "+OK", "BF.ADOPT {%s}other PREFIX {%s}bits BLOCKS 3 BITS 16", tag, tag);
+    char other[64];
+    snprintf(other, sizeof other, "{%s}other", tag);
+    add(from, other, "x", 50); /* unseen by the first filter */
+    check_all_there(from, key, "x", 50);
+
+    cluster_open_slot(cluster, slot, 0, 1);
+    const char *const first[] = {key, strings[0], NULL};
+    cluster_move_keys(cluster, 0, 1, first);
+    int nanswered = 0, ntryagain = 0;
+    for (int i = 0; i < 50; i++) {
+        command(to, "ASKING");
+        const char *answer = command_text(to, "BF.EXISTS %s x%d", key, i);
+        if (text_matches(answer, "-TRYAGAIN..."))
+            ntryagain++;
+        else if (CHECK_STR(answer, ":1"))
+            nanswered++;
+    }
+    CHECK(nanswered > 0 && ntryagain > 0);
+    for (int i = 0; i < 50; i++) {
+        const char *answer = command_text(from, "BF.EXISTS %s x%d", other, i);
+        CHECK(text_matches(answer, "-TRYAGAIN...") || text_matches(answer, ":1"));
+    }
+    cluster_finish_slot(cluster, slot, 0, 1);
+    pause_ms(500); /* several rounds of the sweeper */
+    check_all_there(to, key, "x", 50);
+    check_all_there(to, other, "x", 50);
+    EXPECT(to, ":5", "DBSIZE");
+    EXPECT(from, ":0", "DBSIZE");
+    add(to, key, "y", 20);
+    check_all_there(to, other, "y", 20);
 }

@@ -2,6 +2,7 @@
  * numbers of any size; tests/clients/test_adopt.py runs that transcription against a server. */
 #include "adopted.h"
 #include "check.h"
+#include "descriptor.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,4 +196,113 @@ TEST(impossible_recipes_are_refused) {
     CHECK(adopted_problem(&recipe) != NULL);
     recipe.nseeds = 65;
     CHECK(adopted_problem(&recipe) != NULL);
+}
+
+/* ---- in the descriptor ---- */
+
+static struct descriptor *descriptor_with(const struct adoption *adoption) {
+    struct descriptor *descriptor = descriptor_new("tag", 3);
+    descriptor->id = 1;
+    descriptor->error = ADOPTED_ERROR;
+    descriptor->shard_bytes = 1 << 20;
+    descriptor->expansion = 2;
+    CHECK(descriptor_add_adopted(descriptor, adoption));
+    return descriptor;
+}
+
+static struct descriptor *encode_and_decode(const struct descriptor *descriptor) {
+    const size_t nbytes = descriptor_encoded_size(descriptor);
+    uint8_t *bytes = malloc(nbytes);
+    const char *problem;
+    descriptor_encode(descriptor, bytes);
+    struct descriptor *decoded = descriptor_decode(bytes, nbytes, &problem);
+    if (!decoded) CHECK_FAIL("%s", problem);
+    for (size_t n = 0; n < nbytes; n++) {
+        uint8_t *cut = malloc(n); /* of exactly this size: the sanitizer watches its end */
+        memcpy(cut, bytes, n);
+        CHECK(descriptor_decode(cut, n, &problem) == NULL);
+        free(cut);
+    }
+    free(bytes);
+    return decoded;
+}
+
+TEST(an_adopted_layer_is_encoded_and_decoded) {
+    char prefix[] = "a\0b:";
+    struct adoption adoption = {
+        .recipe = adopted_default, .numbered = true, .prefix = prefix, .prefix_length = 4};
+    adoption.recipe.nstrings = 20;
+    adoption.recipe.log2_bits = 32;
+    adoption.recipe.seeds[6] = UINT64_MAX;
+    struct descriptor *descriptor = descriptor_with(&adoption);
+    struct layer *layer = &descriptor->layers[0];
+    layer->nitems = layer->capacity + 5; /* an estimate may say so */
+    layer_mark_created(layer, 19);
+    const struct layout layout = {.nshards = 1, .nblocks = 4, .block_log2 = 9, .nprobes = 3};
+    CHECK(descriptor_add_layer(descriptor, &layout, 10));
+    layer = &descriptor->layers[0]; /* it was moved */
+    struct descriptor *decoded = encode_and_decode(descriptor);
+    REQUIRE(decoded != NULL);
+    const struct layer *other = &decoded->layers[0];
+    CHECK_UINT(decoded->nlayers, 2);
+    CHECK_INT(other->kind, LAYER_ADOPTED);
+    CHECK_UINT(other->nitems, layer->nitems);
+    CHECK_UINT(other->capacity, layer->capacity);
+    CHECK(layer_shard_created(other, 19) && !layer_shard_created(other, 18));
+    CHECK(!layer_owns_shards(other));
+    CHECK(other->adoption->numbered);
+    CHECK_MEM(other->adoption->prefix, other->adoption->prefix_length, prefix, 4);
+    CHECK_UINT(other->adoption->recipe.nstrings, 20);
+    CHECK_UINT(other->adoption->recipe.log2_bits, 32);
+    CHECK_UINT(other->adoption->recipe.nseeds, 7);
+    CHECK_UINT(other->adoption->recipe.seeds[6], UINT64_MAX);
+    CHECK(decoded->layers[1].adoption == NULL);
+    descriptor_free(decoded);
+    descriptor_free(descriptor);
+}
+
+TEST(only_own_strings_may_be_removed) {
+    char prefix[] = "bits";
+    const struct adoption adoption = {
+        .recipe = adopted_default, .prefix = prefix, .prefix_length = 4};
+    struct descriptor *descriptor = descriptor_with(&adoption);
+    layer_mark_created(&descriptor->layers[0], 0);
+    CHECK_UINT(descriptor_nshards(descriptor), 1);
+    CHECK_UINT(descriptor_shard_bytes(descriptor), 0);
+    descriptor_disown(descriptor);
+    CHECK_UINT(descriptor_nshards(descriptor), 0);
+    layer_mark_created(&descriptor->layers[0], 0);
+    descriptor_own_adopted(descriptor);
+    CHECK(layer_owns_shards(&descriptor->layers[0]));
+    descriptor_disown(descriptor);
+    CHECK_UINT(descriptor_nshards(descriptor), 1);
+    struct descriptor *decoded = encode_and_decode(descriptor);
+    REQUIRE(decoded != NULL);
+    CHECK(layer_owns_shards(&decoded->layers[0]));
+    descriptor_free(decoded);
+    descriptor_free(descriptor);
+}
+
+TEST(impossible_adopted_layers_are_refused) {
+    char prefix[] = "bits";
+    const struct adoption adoption = {
+        .recipe = adopted_default, .prefix = prefix, .prefix_length = 4};
+    struct descriptor *descriptor = descriptor_with(&adoption);
+    struct layer *layer = &descriptor->layers[0];
+    CHECK(descriptor_problem(descriptor) == NULL);
+    layer->layout.nprobes++;
+    CHECK(descriptor_problem(descriptor) != NULL);
+    layer->layout.nprobes--;
+    layer->nitems = (1ull << 40) + 1;
+    CHECK(descriptor_problem(descriptor) != NULL);
+    layer->nitems = 0;
+    layer->adoption->owned = true; /* and has a name */
+    CHECK(descriptor_problem(descriptor) != NULL);
+    layer->adoption->owned = false;
+    descriptor->load = (struct load){.origin = LOAD_OURS, .next = 5};
+    CHECK(descriptor_problem(descriptor) != NULL);
+    descriptor->load = (struct load){0};
+    CHECK(descriptor_add_adopted(descriptor, &adoption)); /* a second one */
+    CHECK(descriptor_problem(descriptor) != NULL);
+    descriptor_free(descriptor);
 }

@@ -1,0 +1,153 @@
+#!/usr/bin/python3
+"""docs/recipes.md: the code of the page is taken from it and run, and its table is compared with BF.PLAN."""
+
+import os
+import re
+import sys
+import threading
+import unittest
+
+import redis
+
+import server
+from result import run_tests
+
+with open(os.path.join(server.ROOT, "docs", "recipes.md"), encoding="utf-8") as page:
+    PAGE = page.read()
+
+
+def recipe(name):
+    code = re.search(r"<!-- recipe: %s -->\n```python\n(.*?)```" % name, PAGE, re.S).group(1)
+    names = {"redis": redis}
+    exec(compile(code, "recipes.md:" + name, "exec"), names)
+    return names
+
+
+class Recipes(unittest.TestCase):
+    def setUp(self):
+        self.server = server.Server()
+        self.addCleanup(self.server.stop)
+        self.r = self.server.redis
+
+    def test_every_recipe_of_the_page_is_here(self):
+        self.assertEqual(set(re.findall(r"<!-- recipe: (\w+) -->", PAGE)), {"frontier", "visitors", "blacklist", "guard"})
+        self.assertEqual(PAGE.count("```python"), 4)
+
+    def test_frontier(self):
+        """Workers crawl a made-up site of 2000 pages; one dies with URLs in its hands."""
+        page = recipe("frontier")
+        self.r.execute_command("BF.RESERVE", "{crawl}seen", 1e-9, 100000, "SEED", 1)
+        npages, fetched, lock = 2000, [], threading.Lock()
+
+        def links(n):
+            return ["/%d" % (t % npages) for t in (3 * n + 1, 3 * n + 2, 3 * n + 3, n * 7, n * n, 0, n)]
+
+        self.assertEqual(page["offer"](self.r, ["/0", "/0"]), 1)
+        self.assertEqual(page["offer"](self.r, []), 0)
+        self.assertEqual(page["take"](self.r, "dead"), b"/0")
+        page["give_back"](self.r, "dead")
+
+        def work(name):
+            client = self.server.client()
+            while True:
+                url = page["take"](client, name)
+                if url is None:
+                    return
+                with lock:
+                    fetched.append(url)
+                page["offer"](client, links(int(url[1:])))
+                page["done"](client, name, url)
+
+        workers = [threading.Thread(target=work, args=("w%d" % n,)) for n in range(3)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        self.assertEqual(sorted(fetched), sorted(b"/%d" % n for n in range(npages)))
+        self.assertEqual(self.r.keys("*busy*") + self.r.keys("*frontier*"), [])
+
+    def test_visitors(self):
+        page = recipe("visitors")
+        for visitor in ["ann", "bob", "ann", "eve", "bob"]:
+            page["visit"](self.r, "2024-05-01", visitor)
+        self.assertFalse(page["visit"](self.r, "2024-05-01", "eve"))
+        self.assertTrue(page["visit"](self.r, "2024-05-02", "eve"))
+        self.assertEqual(page["visitors"](self.r, "2024-05-01"), 3)
+        self.assertEqual(page["visitors"](self.r, "2024-05-02"), 1)
+        self.assertEqual(page["visitors"](self.r, "2024-05-03"), 0)
+        self.assertTrue(0 < self.r.ttl("visitors:2024-05-01") <= 40 * 86400)
+        self.r.expire("visitors:2024-05-01", 100)
+        page["visit"](self.r, "2024-05-01", "zoe")
+        self.assertLessEqual(self.r.ttl("visitors:2024-05-01"), 100)  # later visits do not prolong it
+
+    def test_visitors_are_counted_within_the_error(self):
+        page = recipe("visitors")
+        n = 20000
+        pipeline = self.r.pipeline(transaction=False)
+        page["visit"](self.r, "day", "0")
+        for visitor in range(n):
+            pipeline.execute_command("BF.INSERT", "visitors:day", "ITEMS", visitor)
+        pipeline.execute()
+        self.assertTrue(0.998 * n <= page["visitors"](self.r, "day") <= n)
+
+    def test_blacklist(self):
+        page = recipe("blacklist")
+        bad = ["bad%d.example" % n for n in range(3000)]
+        good = ["good%d.example" % n for n in range(30000)]
+        page["load_blacklist"](self.r, bad, good)
+        self.assertGreater(self.r.scard("whitelist"), 0)  # some 20 mistakes are to be expected
+        self.assertLess(self.r.scard("whitelist"), 100)
+        self.assertTrue(all(page["blocked"](self.r, host) for host in bad[:200]))
+        mistaken = [host.decode() for host in self.r.smembers("whitelist")]
+        self.assertFalse(any(page["blocked"](self.r, host) for host in good[:200] + mistaken))
+        page["load_blacklist"](self.r, [], [])
+        self.assertFalse(page["blocked"](self.r, bad[0]))
+
+    def test_guard(self):
+        page = recipe("guard")
+
+        class Database(dict):
+            searches = 0
+
+            def get(self, key):
+                self.searches += 1
+                return super().get(key)
+
+        database = Database()
+        for n in range(100):
+            page["store"](self.r, database, "key%d" % n, n)
+        self.assertEqual([page["look_up"](self.r, database, "key%d" % n) for n in range(100)], list(range(100)))
+        database.searches = 0
+        self.assertEqual([page["look_up"](self.r, database, "absent%d" % n) for n in range(1000)], [None] * 1000)
+        self.assertLess(database.searches, 50)
+        self.server.kill()
+        self.assertEqual(page["look_up"](self.r, database, "key7"), 7)
+
+    def test_sizes(self):
+        rows = re.findall(r"^\| 10\^(\d+) \| (\S+) \| (\S+) \| (\d+) \| (\S+) \| (\S+) (\wB) \| (\S+) (\wB) \|$", PAGE, re.M)
+        self.assertEqual(len(rows), 20)
+        units = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
+        for power, error, nbits, nprobes, per_url, memory, unit, as_set, set_unit in rows:
+            reply = self.r.execute_command("BF.PLAN", error, 10 ** int(power))
+            plan = dict(zip(reply[::2], reply[1::2]))
+            nbytes = plan[b"Total bytes when full"]
+            self.assertAlmostEqual(float(nbits) / (8 * nbytes), 1, delta=0.01)
+            self.assertEqual(int(nprobes), plan[b"Hashes per item"])
+            self.assertAlmostEqual(float(per_url), float(plan[b"Bits per item"]), delta=0.06)
+            self.assertAlmostEqual(float(memory) * units[unit] / nbytes, 1, delta=0.01)
+            self.assertAlmostEqual(float(as_set) * units[set_unit] / 10 ** int(power), 96, delta=1)
+
+    def test_a_set_takes_as_much_as_the_page_says(self):
+        """On the server that the page names; others store sets in their own ways."""
+        if not self.r.info("server")["redis_version"].startswith("7.0."):
+            self.skipTest("another server")
+        n = 100000
+        for at in range(0, n, 1000):
+            self.r.sadd("set", *("https://www.example%03d.com/section/%02d/article-%08d.html" % (i % 500, i % 97, i)
+                                 for i in range(at, at + 1000)))
+        nbytes = self.r.memory_usage("set", samples=0) / n
+        self.assertTrue(86 <= nbytes <= 106, nbytes)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests(sys.modules[__name__]))
