@@ -268,6 +268,7 @@ typedef struct RedisModuleTypeMethods {
     X(void *, Realloc, (void *ptr, size_t nbytes))                                                 \
     X(void, Free, (void *ptr))                                                                     \
     X(size_t, MallocSize, (void *ptr))                                                             \
+    X(float, GetUsedMemoryRatio, (void))                                                           \
     X(int, CreateCommand,                                                                          \
       (RedisModuleCtx *, const char *name, RedisModuleCmdFunc, const char *flags, int first,       \
        int last, int step))                                                                        \

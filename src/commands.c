@@ -23,6 +23,7 @@
 #define ERROR_NOT_FOUND  "ERR not found"
 #define ERROR_FULL       "ERR non scaling filter is full"
 #define ERROR_LAST_LAYER "ERR the filter has as many layers as it can have and is full"
+#define ERROR_OOM        "OOM the item needs a new shard and 'maxmemory' is used up"
 #define ERROR_NO_ITEMS   "ERR ITEMS and at least one item are needed"
 #define ERROR_TOO_LARGE  "ERR bad capacity: too large for the largest possible shards"
 #define ERROR_LONG_NAME  "ERR the filter's name is too long: 65535 bytes at most"
@@ -231,6 +232,8 @@ static size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, s
     for (size_t i = 0; i < n; i++) {
         if (lookups[i].answer == ANSWER_FULL)
             RedisModule_ReplyWithError(ctx, full);
+        else if (lookups[i].answer == ANSWER_OOM)
+            RedisModule_ReplyWithError(ctx, ERROR_OOM);
         else
             RedisModule_ReplyWithBool(ctx, lookups[i].answer == yes);
         nyes += lookups[i].answer == yes;

@@ -205,6 +205,21 @@ static bool grow(struct filter *filter) {
            descriptor_add_layer(descriptor, &layout, capacity);
 }
 
+/* The server refuses commands when its memory is used up, but only before they start, and one batch can make a thousand
+ * shards. So each new one asks again. A tenth of slack lets a server that evicts, and so is always nearly full, take a
+ * usual batch. What the primary has done is repeated in any case. */
+static bool out_of_memory(const struct shards *shards) {
+    return RedisModule_GetUsedMemoryRatio() > 1.1f &&
+           !(RedisModule_GetContextFlags(shards->ctx) &
+             (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING));
+}
+
+static bool needs_shard(const struct layer *layer, const struct lookup *lookup) {
+    if (layer->kind != LAYER_BLOCKED) return layer_count_created(layer) < layer->layout.nshards;
+    return !lookup->block &&
+           !layer_shard_created(layer, layout_place(&layer->layout, lookup->hash.place).shard);
+}
+
 /* One item that the search did not find. Only layers from `first` on have changed since, by earlier items of the same
  * batch, which may have been this very item. */
 static void add_one(struct shards *shards, struct replication *replication, uint32_t first,
@@ -222,6 +237,10 @@ static void add_one(struct shards *shards, struct replication *replication, uint
             lookup->answer = ANSWER_KNOWN;
             return;
         }
+        if (out_of_memory(shards)) {
+            lookup->answer = ANSWER_OOM;
+            return;
+        }
         if (!grow(shards->filter)) {
             lookup->answer = ANSWER_FULL;
             return;
@@ -230,6 +249,10 @@ static void add_one(struct shards *shards, struct replication *replication, uint
     }
     /* With a single layer the search has left the block of that layer here, or NULL. */
     if (descriptor->nlayers > 1) lookup->block = NULL;
+    if (needs_shard(descriptor_newest(descriptor), lookup) && out_of_memory(shards)) {
+        lookup->answer = ANSWER_OOM;
+        return;
+    }
     if (layer_insert(shards, descriptor->nlayers - 1, lookup))
         replication->changed[replication->nchanged++] = lookup->item;
     else

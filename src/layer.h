@@ -19,6 +19,7 @@ enum answer {
     ANSWER_KNOWN = 0, /* seen before, or a false positive */
     ANSWER_NEW = 1,   /* not seen before; by filter_add, now added */
     ANSWER_FULL = 2,  /* not seen before and not added: the filter can't take more */
+    ANSWER_OOM = 3,   /* not seen before and not added: the server can't */
 };
 
 /* One item on its way through a filter. The caller sets `item`; the rest is the filter's. */

@@ -120,7 +120,9 @@ static void check_no_crash(Server *s) {
     bool bug = print_report(s, "log", "BUG REPORT START");
     bool sanitizer = print_report(s, "stderr", "ERROR: AddressSanitizer") ||
                      print_report(s, "stderr", "runtime error:");
-    if (bug || sanitizer) CHECK_FAIL("the server on port %d crashed", s->port);
+    bool memcheck =
+        print_report(s, "valgrind", "Invalid ") || print_report(s, "valgrind", "ninitialised");
+    if (bug || sanitizer || memcheck) CHECK_FAIL("the server on port %d crashed", s->port);
 }
 
 /* ---- processes ---- */
@@ -179,6 +181,14 @@ static void exec_server(Server *s) {
         setenv("LD_PRELOAD", preload, 1);
         setenv("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1", 1);
         setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
+    }
+    const char *valgrind = getenv("VALGRIND");
+    if (valgrind && *valgrind) {
+        char log[512];
+        snprintf(log, sizeof(log), "--log-file=%s/valgrind", s->dir);
+        execlp("valgrind", "valgrind", "--quiet", "--soname-synonyms=somalloc=*jemalloc*",
+               "--suppressions=tests/integration/valgrind.supp", log, server,
+               path_in(s, "redis.conf"), (char *)NULL);
     }
     execlp(server, server, path_in(s, "redis.conf"), (char *)NULL);
     dprintf(2, "cannot start %s: %s\n", server, strerror(errno));

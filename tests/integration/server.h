@@ -2,7 +2,8 @@
  *
  * The server is $SERVER or redis-server, the module $MODULE or ./shardbloom.so. Whatever a test starts is stopped,
  * examined and removed after it, also when the test leaves early; when the test itself dies, the kernel kills its
- * servers. A server that crashed, or left a sanitizer's report, fails the test that started it. */
+ * servers. A server that crashed, or left a sanitizer's report, fails the test that started it. With VALGRIND=1 servers
+ * run under valgrind's memcheck, and its errors fail the test too. */
 #ifndef SERVER_H
 #define SERVER_H
 

@@ -108,16 +108,12 @@ static bool disturb(redisContext *redis) {
 }
 
 /* Writes until the server is killed. */
-static void write_until_killed(Server *s, bool confirmed) {
-    redisContext *redis =
-        redisConnectWithTimeout("127.0.0.1", s->port, (struct timeval){.tv_sec = 5});
-    REQUIRE(redis && !redis->err);
+static void write_until_killed(redisContext *redis, bool confirmed) {
     const time_t deadline = time(NULL) + 30;
     bool there = true;
     while (there && time(NULL) < deadline)
         there = draw(12) ? write_some(redis, confirmed) : disturb(redis);
     CHECK(!there); /* the killer came in time */
-    redisFree(redis);
 }
 
 static pid_t kill_later(pid_t victim, unsigned ms) {
@@ -163,8 +159,12 @@ static void renew(Server *s, unsigned round) {
 }
 
 static void crash(Server *s, bool confirmed) {
+    redisContext *redis =
+        redisConnectWithTimeout("127.0.0.1", s->port, (struct timeval){.tv_sec = 5});
+    REQUIRE(redis && !redis->err);
     const pid_t killer = kill_later(s->pid, 5 + draw(draw(2) ? 60 : 400));
-    write_until_killed(s, confirmed);
+    write_until_killed(redis, confirmed);
+    redisFree(redis);
     waitpid(killer, NULL, 0);
     server_stop(s, STOP_KILL);
 }

@@ -1,0 +1,136 @@
+/* Files that earlier builds wrote: they must be read as long as the format has this version. tests/assets/regenerate makes
+ * them, with the answers that are expected; see there for what is in them. */
+#include "check.h"
+#include "client.h"
+#include "corrupt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ASSETS "tests/assets/stored"
+
+static Bytes read_asset(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, ASSETS "/%s", name);
+    Bytes bytes = {0};
+    FILE *f = fopen(path, "rb");
+    FILE *out = open_memstream((char **)&bytes.data, &bytes.nbytes);
+    char block[4096];
+    for (size_t n; f && (n = fread(block, 1, sizeof block, f)) > 0;) fwrite(block, 1, n, out);
+    fclose(out);
+    if (f) fclose(f);
+    if (!f) CHECK_FAIL("no %s", path);
+    return bytes;
+}
+
+static void put(Server *s, const char *name, const Bytes *bytes) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", s->dir, name);
+    FILE *f = fopen(path, "wb");
+    CHECK(f && fwrite(bytes->data, 1, bytes->nbytes, f) == bytes->nbytes);
+    if (f) fclose(f);
+}
+
+/* Each line of the recorded answers is a command and its reply, separated by " => ". */
+static void check_answers(Client *c) {
+    Bytes text = read_asset("answers");
+    int n = 0;
+    char *rest = NULL;
+    REQUIRE(text.data);
+    for (char *line = strtok_r((char *)text.data, "\n", &rest); line;
+         line = strtok_r(NULL, "\n", &rest)) {
+        char *arrow = strstr(line, " => ");
+        REQUIRE(arrow != NULL);
+        *arrow = '\0';
+        if (!CHECK_STR(command_text(c, line), arrow + 4)) printf("    %s\n", line);
+        n++;
+    }
+    CHECK(n > 20);
+    bytes_free(&text);
+}
+
+static Server *down(const char *config) {
+    Server *s = server_start(config);
+    server_stop(s, STOP_KILL);
+    return s;
+}
+
+TEST(stored_rdb) {
+    Server *s = down(NULL);
+    Bytes rdb = read_asset("dump.rdb");
+    put(s, "dump.rdb", &rdb);
+    server_up(s);
+    check_answers(s->client);
+    bytes_free(&rdb);
+}
+
+/* An append-only file as one file, of either kind: Redis 7 takes it as the base of a new set. */
+static void check_aof(const char *name) {
+    Server *s = server_start(NULL);
+    server_stop(s, STOP_KILL);
+    Bytes aof = read_asset(name);
+    put(s, "appendonly.aof", &aof);
+    server_reconfigure(s, NULL, "appendonly yes");
+    server_up(s);
+    check_answers(s->client);
+    bytes_free(&aof);
+}
+
+TEST(stored_aof_of_commands) {
+    check_aof("commands.aof");
+}
+
+TEST(stored_aof_rewritten) {
+    check_aof("rewritten.aof");
+}
+
+TEST(stored_dump) {
+    Server *s = server_start(NULL);
+    Bytes dump = read_asset("growing.dump");
+    EXPECT(s->client, "+OK", "RESTORE restored 0 %b", dump.data, dump.nbytes);
+    CHECK_INT(command_batches(s->client, "BF.MEXISTS", "restored", "g", 0, 60), 60);
+    EXPECT(s->client, ":60", "BF.CARD restored");
+    bytes_free(&dump);
+}
+
+/* ---- newer than this module ---- */
+
+/* Sets the version of every descriptor in the bytes. */
+static int make_newer(Bytes *bytes) {
+    int n = 0;
+    for (size_t i = 0; i + 4 < bytes->nbytes; i++) {
+        if (memcmp(bytes->data + i, "BFD\1", 4)) continue;
+        bytes->data[i + 3] = 99;
+        n++;
+    }
+    return n;
+}
+
+TEST(newer_rdb_is_refused_in_words) {
+    Server *s = down(NULL);
+    Bytes rdb = read_asset("dump.rdb");
+    CHECK(make_newer(&rdb) > 0);
+    crc64_seal(&rdb);
+    put(s, "dump.rdb", &rdb);
+    CHECK(!server_try_up(s));
+    CHECK_LOGGED(s, "written by a newer version of the module");
+    bytes_free(&rdb);
+}
+
+TEST(newer_dump_and_descriptor_are_refused_in_words) {
+    Server *s = server_start(NULL);
+    Bytes dump = read_asset("growing.dump");
+    REQUIRE(dump.nbytes > 60);
+    CHECK_INT(make_newer(&dump), 1);
+    crc64_seal(&dump);
+    EXPECT(s->client, "-ERR Bad data format", "RESTORE k 0 %b", dump.data, dump.nbytes);
+    CHECK_LOGGED(s, "written by a newer version of the module");
+    uint8_t *at = memmem(dump.data, dump.nbytes, "BFD", 3);
+    EXPECT_ERROR(s->client, "ERR", "newer version", "BF.DESCRIPTOR k %b", at,
+                 dump.nbytes - (size_t)(at - dump.data) - 10);
+    EXPECT(s->client, "*0", "KEYS *");
+    bytes_free(&dump);
+}
