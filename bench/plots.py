@@ -5,7 +5,7 @@ import subprocess
 
 COLOURS = {"ours": "#1b6ca8", "peer": "#d1495b", "noop": "#8d99ae", "set": "#edae49", "digest": "#c8963e",
            "setbit": "#66a182", "lua": "#2e6f57"}
-HEAD = """set terminal svg size 900,480 font 'sans,13' background '#ffffff'
+HEAD = """set terminal svg size 1000,480 font 'sans,13' background '#ffffff'
 set output {output}
 set title {title}
 set ylabel {ylabel}
@@ -13,6 +13,7 @@ set grid ytics lc rgb '#dddddd'
 set key outside top center horizontal
 set border 3
 set tics nomirror
+set bmargin 4
 """
 
 
@@ -32,11 +33,11 @@ def block(name, lines):
 def bars(path, title, ylabel, data, cases, names, measure, log=False):
     """Groups of bars: a group per case, a bar per contestant. cases: [(label, figures)]."""
     names = [n for n in names if any(n in figures for _, figures in cases)]
-    lines = [" ".join([f'"{label}"', *[str(figures.get(n, {}).get(measure, "?")) for n in names]])
+    lines = [" ".join(['"' + label.replace(" ", "\\n", 1) + '"', *[str(figures.get(n, {}).get(measure, "?")) for n in names]])
              for label, figures in cases]
     script = HEAD.format(output=quoted(path), title=quoted(title), ylabel=quoted(ylabel)) + block("data", lines)
     script += "set style data histogram\nset style histogram clustered gap 1\nset style fill solid 0.9\n"
-    script += "set datafile missing '?'\nset xtics rotate by -25\n"
+    script += "set datafile missing '?'\n"
     script += "set logscale y\n" if log else "set yrange [0:*]\n"
     script += "plot " + ", ".join(
         f"$data using {i + 2}:xtic(1) title {quoted(data['titles'][n])} lc rgb '{COLOURS[n]}'"
@@ -44,15 +45,16 @@ def bars(path, title, ylabel, data, cases, names, measure, log=False):
     return gnuplot(script, path)
 
 
-def lines(path, title, xlabel, ylabel, data, series):
-    """Cost over a parameter. series: {(contestant, label): [(x, y)]}; the second label of a contestant is dashed."""
+def lines(path, title, xlabel, ylabel, data, series, log=False):
+    """Cost over a parameter. series: {(contestant, label): [(x, y)]}; a contestant's labels differ by their points."""
     script = HEAD.format(output=quoted(path), title=quoted(title), ylabel=quoted(ylabel))
-    script += f"set xlabel {quoted(xlabel)}\nset logscale x\nset yrange [0:*]\n"
-    plotted, dashes = [], {}
+    script += f"set xlabel {quoted(xlabel)}\nset logscale x\n"
+    script += "set logscale y\n" if log else "set yrange [0:*]\n"
+    plotted, nlabels = [], {}
     for i, ((name, label), points) in enumerate(series.items()):
         script += block(f"s{i}", [f"{x} {y}" for x, y in points])
-        dashes[name] = dashes.get(name, 0) + 1
-        plotted.append(f"$s{i} with linespoints lw 2 pt 7 ps 0.6 dt {dashes[name]} lc rgb '{COLOURS[name]}' "
+        nlabels[name] = nlabels.get(name, 0) + 1
+        plotted.append(f"$s{i} with linespoints lw {4 - nlabels[name]} pt {(7, 8, 4)[nlabels[name] - 1]} ps 1 lc rgb '{COLOURS[name]}' "
                        f"title {quoted(data['titles'][name] + ' ' + label)}")
     return gnuplot(script + "plot " + ", ".join(plotted) + "\n", path)
 
@@ -77,7 +79,7 @@ def over_batch(data, measure):
     cases = data["groups"]["main"]["cases"]
     series = {}
     for op, mix in (("MEXISTS", "absent"), ("MADD", "new")):
-        single = f"{op[1:]} {mix}, pipeline 64, conns 1"
+        single = f"{op[1:]} {mix}, pipeline 1, conns 1"
         for x, case in [(1, single), *[(n, f"{op}×{n} {mix}") for n in (10, 100, 1000)]]:
             for name, figures in cases.get(case, {}).items():
                 if name in ("ours", "peer", "noop"):
@@ -109,8 +111,8 @@ def draw(data, directory, form):
                           ("ours", "peer", "noop"), "cmd_us"))
         drawn.append(bars(at("server-cpu"), "Server CPU, pipeline 64 or batches", "µs per item (logarithmic)", data,
                           cases, tuple(COLOURS), "cpu_us", log=True))
-        drawn.append(lines(at("batch"), "Cost and batch size", "items per command", "server CPU, µs per item", data,
-                           over_batch(data, "cpu_us")))
+        drawn.append(lines(at("batch"), "Cost and batch size, no pipeline", "items per command",
+                           "server CPU, µs per item (logarithmic)", data, over_batch(data, "cpu_us"), log=True))
     for name, title, xlabel, prefix, parameter, error in (
             ("size", "Cost and filter size, error rate 0.0001", "items", "", "items", 1e-4),
             ("layers", "Cost and number of layers, 10^6 items", "layers", "layers", "layers", None),
