@@ -6,7 +6,6 @@
  *
  * The server's CPU comes from /proc/<pid>/task/<tid>/schedstat (nanoseconds on a CPU, all threads), the in-command time from
  * INFO commandstats, for the command of the run alone. Connections are made and warmed before the measurement. */
-#define _GNU_SOURCE
 #include "request.h"
 
 #include <dirent.h>

@@ -129,6 +129,7 @@ def parse():
     parser.add_argument("--server", default=env("SERVER") or "redis-server")
     parser.add_argument("--quick", action="store_true", default=env("QUICK", "") not in ("", "0"))
     parser.add_argument("--only", default=env("ONLY", ""))
+    parser.add_argument("--who", default=env("WHO", ""), help="names of contestants, by commas; '' for all")
     parser.add_argument("--rounds", type=int, default=int(env("ROUNDS") or 0))
     parser.add_argument("--resume", action="store_true", default=env("RESUME", "") not in ("", "0"))
     parser.add_argument("--results", default=env("RESULTS") or os.path.join(HERE, "results"))
@@ -147,7 +148,8 @@ def main():
     form = "quick" if options.quick else "full"
     results = Results(os.path.join(options.results, f"{form}.json"), options.resume)
     groups = [g for g in groups if not results.complete(g)]
-    takers = contestants(options.module, options.peer, options.noop)
+    takers = [c for c in contestants(options.module, options.peer, options.noop)
+              if not options.who or c.name in options.who.split(",")]
     bench = cases.Bench(takers, options.server, options.load, options.core, options.rounds or (2 if options.quick else 5),
                         4 if options.quick else 1, None)
     bench.progress = Progress(sum(len(g.case_names(bench)) for g in groups))
