@@ -118,6 +118,12 @@ class Server:
     def memory(self):
         return self.client.info("memory")["used_memory"]
 
+    def quiet_memory(self):
+        """The same once the connections of the load are gone, with what the server keeps for them."""
+        self.wait(lambda: self.client.info("clients")["connected_clients"] == 1, "keeps connections open")
+        time.sleep(0.3)
+        return self.memory()
+
     def disk_bytes(self, pattern):
         return sum(os.path.getsize(f) for f in glob.glob(os.path.join(self.dir, pattern)))
 

@@ -84,9 +84,10 @@ def memory_table(data):
                 continue
             per_bit = bits_per_item(f) / math.log2(1 / f["fp_rate"]) if f["fp_rate"] else None
             rows.append([f"{name}: {data['titles'][who]}", f"{f['items']:,}", str(f.get("layers", "-")),
-                         fmt(bits_per_item(f)), f"{f['fp_rate']:.2e}", fmt(per_bit),
+                         fmt(bits_per_item(f)), fmt(f["size"] * 8 / f["items"]) if "size" in f else "-",
+                         f"{f['fp_rate']:.2e}", fmt(per_bit),
                          fmt(memory_ratio(figures)) if who == "ours" else ""])
-    head = ["memory", "items", "layers", "bits/item", "measured rate", "bits/log2(1/rate)", "vs peer, same rate"]
+    head = ["memory", "items", "layers", "bits/item", "by BF.INFO", "measured rate", "bits/log2(1/rate)", "vs peer, same rate"]
     return table(head, rows) + "\n" if rows else ""
 
 
@@ -135,8 +136,9 @@ def target_rows(data):
                      {c: ratio(f, "cpu_us", "ours", "noop") for c, f in main.items() if c.startswith(("MADD", "MEX"))},
                      1.8)
     yield target_row("never behind: all cases, in-command and CPU", per_item_ratios(data), 1.0)
-    persistence = groups.get("persistence", {}).get("cases", {})
-    yield target_row("BGSAVE peak extra memory", {"BGSAVE": ratio(persistence.get("BGSAVE", {}), "extra_bytes")}, 0.55)
+    bgsave = groups.get("persistence", {}).get("cases", {}).get("BGSAVE", {})
+    if all(f.get("kept_rate") for f in bgsave.values()):  # else they had different writes to cope with
+        yield target_row("BGSAVE peak extra memory", {"BGSAVE": ratio(bgsave, "extra_bytes")}, 0.55)
     aof = groups.get("aof", {}).get("cases", {})
     yield target_row("AOF bytes of a crawl", {c: ratio(f, "bytes_per_1000") for c, f in aof.items()}, 0.3)
     yield target_row("memory per item at the same measured rate",
@@ -161,6 +163,7 @@ def behind_table(data):
 
 OTHER_FIGURES = [("reserve_us", "RESERVE, µs in command", 1), ("bytes", "bytes", 1), ("worst_us", "worst command, µs", 1),
                  ("extra_bytes", "extra memory, MB", 1e-6), ("seconds", "seconds", 1),
+                 ("adds_per_s", "ADDs per second meanwhile", 1),
                  ("fork_us", "fork, µs", 1), ("bytes_per_1000", "AOF bytes per 1,000 items", 1)]
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -175,7 +176,12 @@ def main():
     print(f"figures: {os.path.relpath(results.path)}")
 
 
+def end(_number, _frame):
+    raise KeyboardInterrupt  # so that servers are stopped on the way out
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, end)
     try:
         main()
     except KeyboardInterrupt:
