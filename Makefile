@@ -15,7 +15,7 @@ UNIT_SRC := $(wildcard tests/unit/test_*.c)
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
 HARNESS := tests/check.c
 SERVER_HARNESS := $(filter-out $(INTEGRATION_SRC),$(wildcard tests/integration/*.c))
-FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch] examples/*.c)
+FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*.c)
 
 FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -I. -Isrc -Itests
 RELEASE_FLAGS := -O3
@@ -82,6 +82,8 @@ help:
 	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker.c)'
+	@echo 'make bench         against what a user has without us, and PEER=/path/to/module.so (bench/README.md)'
+	@echo 'make bench-core    the core without a server: ns and instructions per item'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
@@ -173,4 +175,5 @@ check-format:
 clean:
 	rm -rf build shardbloom.so
 
+include bench/bench.mk
 -include $(wildcard build/*/*/*.d build/*/*/*/*.d)
