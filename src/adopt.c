@@ -13,9 +13,9 @@
 #include "cluster.h"
 #include "config.h"
 #include "filter.h"
-#include "options.h"
 #include "sizing.h"
 #include "type.h"
+#include "words.h"
 
 /* ---- the layer ---- */
 
@@ -351,7 +351,7 @@ int BFAdopt_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
     struct word words[MAX_WORDS + 1];
     size_t nwords = 0;
     for (; nwords < MAX_WORDS + 1 && nwords + 2 < (size_t)argc; nwords++)
-        words[nwords].text = RedisModule_StringPtrLen(argv[nwords + 2], &words[nwords].length);
+        words[nwords] = word_of(argv[nwords + 2]);
     if (!parse(&request, words, nwords)) return RedisModule_ReplyWithError(ctx, request.problem);
 
     RedisModuleKey *key = RedisModule_OpenKey(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE);

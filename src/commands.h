@@ -23,6 +23,10 @@ bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisMo
 bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                    struct filter **filter);
 
+/* As open_existing, but the filter may be half loaded. */
+bool open_existing_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                       struct filter **filter);
+
 /* Replies that a shard which is needed is not there, or is not what it should be. */
 int reply_lost(struct shards *shards);
 

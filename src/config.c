@@ -6,19 +6,13 @@
 #include <string.h>
 
 #include "descriptor.h"
-#include "options.h"
 #include "sizing.h"
+#include "words.h"
 
 #define DEFAULT_SHARD_BYTES (32ll << 20)
 
 struct config config = {
     .error_rate = 0.01, .initial_size = 100, .expansion = 2, .shard_bytes = DEFAULT_SHARD_BYTES};
-
-static struct word word_of(const RedisModuleString *string) {
-    struct word word;
-    word.text = RedisModule_StringPtrLen(string, &word.length);
-    return word;
-}
 
 /* ---- bf.error-rate: a string for Redis, which has no settings with fractions ---- */
 

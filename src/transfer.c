@@ -15,9 +15,9 @@
 #include "commands.h"
 #include "config.h"
 #include "filter.h"
-#include "options.h"
 #include "statistics.h"
 #include "type.h"
+#include "words.h"
 
 #define ERROR_BAD_ITERATOR "ERR bad iterator: a whole number is needed"
 #define ERROR_CHANGED                                                                              \
@@ -33,9 +33,7 @@
 
 static bool parse_iterator(RedisModuleCtx *ctx, const RedisModuleString *string,
                            uint64_t *iterator) {
-    struct word word;
-    word.text = RedisModule_StringPtrLen(string, &word.length);
-    if (word_to_u64(word, iterator)) return true;
+    if (word_to_u64(word_of(string), iterator)) return true;
     RedisModule_ReplyWithError(ctx, ERROR_BAD_ITERATOR);
     return false;
 }
