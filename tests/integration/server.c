@@ -274,10 +274,12 @@ static Server *server_new(const char *module_args, const char *config) {
     return s;
 }
 
-/* Whether it answers PONG; a server that is still loading answers an error. */
-static bool answers(Server *s) {
+/* Whether it answers PONG; a server that is still loading answers an error, and one that hangs answers nothing. */
+static bool answers(Server *s, int ms) {
     if (!client_connect(s->client)) return false;
+    redisSetTimeout(s->client->redis, (struct timeval){ms / 1000, ms % 1000 * 1000});
     redisReply *r = redisCommand(s->client->redis, "PING");
+    redisSetTimeout(s->client->redis, (struct timeval){0});
     bool pong = r && r->type == REDIS_REPLY_STATUS && strcmp(r->str, "PONG") == 0;
     if (r) freeReplyObject(r);
     if (!pong) client_disconnect(s->client);
@@ -289,7 +291,7 @@ static bool try_up(Server *s) {
     for (unsigned waited = 0; waited <= START_MS; waited += STEP_MS) {
         int status;
         if (has_ended(s, &status)) return false;
-        if (answers(s)) return true;
+        if (answers(s, 2000)) return true;
         pause_ms(STEP_MS);
     }
     return false;
@@ -316,6 +318,7 @@ static void forget_panic(Server *s) {
 
 bool server_try_up(Server *s) {
     int status = 0;
+    unsigned nwaited = 0;                               /* since it has refused */
     close(open(path_in(s, "log"), O_WRONLY | O_TRUNC)); /* what it says now counts */
     spawn(s);
     for (unsigned waited = 0; waited <= START_MS; waited += STEP_MS) {
@@ -326,12 +329,13 @@ bool server_try_up(Server *s) {
             check_no_crash(s);
             return false;
         }
-        if (answers(s)) return true;
-        if (waited > CHECKER_MS && refused_already(s)) {
+        const bool refused = refused_already(s);
+        if (refused && (nwaited += STEP_MS) > CHECKER_MS) {
             kill_now(s);
             check_no_crash(s);
             return false;
         }
+        if (!refused && answers(s, 300)) return true;
         pause_ms(STEP_MS);
     }
     CHECK_FAIL("the server on port %d neither comes up nor ends", s->port);

@@ -488,7 +488,7 @@ TEST(corrupted_rdb_files) {
     int done = 0, nrefused = 0;
     corrupt_seed(5);
     REQUIRE(good.nbytes > 1000);
-    for (; go_on(done, 40) && check_failures() < 4; done++) {
+    for (; go_on(done, 30) && check_failures() < 4; done++) {
         const unsigned before = check_failures();
         Bytes wrong = bytes_copy(good.data, good.nbytes);
         corrupt_rdb(&wrong);
