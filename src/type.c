@@ -232,7 +232,7 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
     struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
     if (descriptor && form == SAVED_WHOLE) problem = renew(rdb, descriptor, bytes, nbytes);
     RedisModule_Free(bytes);
-    if (problem) {
+    if (!descriptor || problem) {
         RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
         descriptor_free(descriptor);
         return NULL;
