@@ -417,10 +417,9 @@ static int reply_descriptor(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_existing_any(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
-    const size_t nbytes = descriptor_encoded_size(filter->descriptor);
-    uint8_t *bytes = RedisModule_Alloc(nbytes);
-    descriptor_encode(filter->descriptor, bytes);
-    RedisModule_ReplyWithStringBuffer(ctx, (char *)bytes, nbytes);
+    size_t nbytes;
+    char *bytes = descriptor_bytes(filter->descriptor, &nbytes);
+    RedisModule_ReplyWithStringBuffer(ctx, bytes, nbytes);
     RedisModule_Free(bytes);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;

@@ -157,10 +157,9 @@ bool filter_check(struct shards *shards, struct lookup *lookups, size_t n) {
 }
 
 void filter_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const struct filter *filter) {
-    const size_t nbytes = descriptor_encoded_size(filter->descriptor);
-    uint8_t *bytes = RedisModule_Alloc(nbytes);
-    descriptor_encode(filter->descriptor, bytes);
-    RedisModule_Replicate(ctx, "BF.DESCRIPTOR", "sb", key, (char *)bytes, nbytes);
+    size_t nbytes;
+    char *bytes = descriptor_bytes(filter->descriptor, &nbytes);
+    RedisModule_Replicate(ctx, "BF.DESCRIPTOR", "sb", key, bytes, nbytes);
     RedisModule_Free(bytes);
 }
 

@@ -368,10 +368,9 @@ void registry_save(RedisModuleIO *rdb) {
     for (size_t i = 0; i < nbuckets; i++) {
         for (const struct entry *entry = buckets[i]; entry; entry = entry->next) {
             if (!entry->garbage) continue;
-            const size_t nbytes = descriptor_encoded_size(entry->garbage);
-            uint8_t *bytes = RedisModule_Alloc(nbytes);
-            descriptor_encode(entry->garbage, bytes);
-            RedisModule_SaveStringBuffer(rdb, (char *)bytes, nbytes);
+            size_t nbytes;
+            char *bytes = descriptor_bytes(entry->garbage, &nbytes);
+            RedisModule_SaveStringBuffer(rdb, bytes, nbytes);
             RedisModule_Free(bytes);
         }
     }

@@ -79,6 +79,13 @@ static void set_lost(struct shard_slot *slot, bool lost) {
         statistics.nlost--;
 }
 
+char *descriptor_bytes(const struct descriptor *descriptor, size_t *nbytes) {
+    *nbytes = descriptor_encoded_size(descriptor);
+    uint8_t *bytes = RedisModule_Alloc(*nbytes);
+    descriptor_encode(descriptor, bytes);
+    return (char *)bytes;
+}
+
 struct filter *filter_wrap(struct descriptor *descriptor) {
     struct filter *filter = RedisModule_Calloc(1, sizeof *filter);
     filter->descriptor = descriptor;

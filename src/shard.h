@@ -83,6 +83,9 @@ bool shard_parse_name(const char *name, size_t length, uint64_t *id, uint32_t *l
  * name's own hash tag, else the whole name. False if in a cluster no such tag can be formed. */
 bool shard_tag(const char *name, size_t length, const char **tag, size_t *tag_length);
 
+/* The descriptor as it is stored, for RedisModule_Free. */
+char *descriptor_bytes(const struct descriptor *descriptor, size_t *nbytes);
+
 struct filter *filter_wrap(struct descriptor *descriptor);
 /* Frees everything but the descriptor. */
 struct descriptor *filter_unwrap(struct filter *filter);

@@ -72,10 +72,9 @@ static RedisModuleCtx *second_context_for(int db) {
 /* ---- saving ---- */
 
 static void save_descriptor(RedisModuleIO *rdb, const struct descriptor *descriptor) {
-    const size_t nbytes = descriptor_encoded_size(descriptor);
-    uint8_t *bytes = RedisModule_Alloc(nbytes);
-    descriptor_encode(descriptor, bytes);
-    RedisModule_SaveStringBuffer(rdb, (char *)bytes, nbytes);
+    size_t nbytes;
+    char *bytes = descriptor_bytes(descriptor, &nbytes);
+    RedisModule_SaveStringBuffer(rdb, bytes, nbytes);
     RedisModule_Free(bytes);
 }
 
@@ -111,10 +110,9 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
 
 static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *value) {
     const struct filter *filter = value;
-    const size_t nbytes = descriptor_encoded_size(filter->descriptor);
-    uint8_t *bytes = RedisModule_Alloc(nbytes);
-    descriptor_encode(filter->descriptor, bytes);
-    RedisModule_EmitAOF(aof, "BF.DESCRIPTOR", "sbl", key, (char *)bytes, nbytes,
+    size_t nbytes;
+    char *bytes = descriptor_bytes(filter->descriptor, &nbytes);
+    RedisModule_EmitAOF(aof, "BF.DESCRIPTOR", "sbl", key, bytes, nbytes,
                         (long long)registry_nrestores());
     RedisModule_Free(bytes);
 }
@@ -294,12 +292,11 @@ static size_t FilterFreeEffort(RedisModuleKeyOptCtx *ctx, const void *value) {
  * which runs the same COPY uses the same names. */
 static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *from = (struct filter *)value;
-    size_t nbytes = descriptor_encoded_size(from->descriptor), length, tag_length;
-    uint8_t *bytes = RedisModule_Alloc(nbytes);
-    descriptor_encode(from->descriptor, bytes);
+    size_t nbytes, length, tag_length;
+    char *bytes = descriptor_bytes(from->descriptor, &nbytes);
     const char *tag, *problem,
         *name = RedisModule_StringPtrLen(RedisModule_GetToKeyNameFromOptCtx(opt), &length);
-    struct descriptor *descriptor = descriptor_decode(bytes, nbytes, &problem);
+    struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
     RedisModule_Free(bytes);
     shard_tag(name, length, &tag, &tag_length);
     /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
