@@ -72,6 +72,20 @@ class Server:
         with open(os.path.join(self.dir, "log"), errors="replace") as f:
             return f.read()[-4000:]
 
+    def keep_aof(self):
+        """Every answer is on disk before it is given. Until the first AOF is written, a crash would find none."""
+        self.redis.config_set("appendfsync", "always")
+        self.redis.config_set("appendonly", "yes")
+        self.arguments = ("--appendonly", "yes", "--appendfsync", "always")
+        end = time.monotonic() + WAIT
+        while time.monotonic() < end:
+            state = self.redis.info("persistence")
+            if not state["aof_rewrite_in_progress"] and not state["aof_rewrite_scheduled"]:
+                assert state["aof_last_bgrewrite_status"] == "ok", state
+                return
+            time.sleep(0.01)
+        raise RuntimeError("no AOF:\n" + self.tail())
+
     def kill(self):
         """As if the machine had lost power: no goodbye. start() brings it back."""
         self.process.kill()

@@ -137,8 +137,7 @@ class Adopt(unittest.TestCase):
     def test_bits_survive_a_crash(self):
         real, words, shadow = self.recipes("blocks")
         rng = random.Random(1)
-        self.redis.config_set("appendfsync", "always")
-        self.redis.config_set("appendonly", "yes")
+        self.server.keep_aof()
         self.redis.execute_command("BF.ADOPT", "f", *words)
         for item in items_for(real, 300, "x"):
             shadow.insert(item)
@@ -148,7 +147,6 @@ class Adopt(unittest.TestCase):
                 self.redis.execute_command("BF.ADD", "f", item)
         card = self.redis.execute_command("BF.CARD", "f")
         self.server.kill()
-        self.server.arguments = ("--appendonly", "yes")
         self.server.start()
         self.redis = self.server.redis
         self.assertEqual(self.redis.execute_command("BF.CARD", "f"), card)

@@ -115,21 +115,8 @@ class DupeFilter(unittest.TestCase):
         self.assertEqual(list(bloom.unseen(scrapy.Request(url) for url in urls)), [])
         self.assertEqual(self.count(crawler, "new"), 1203)
 
-    def wait_for_aof(self):
-        end = time.monotonic() + server.WAIT
-        while time.monotonic() < end:
-            state = self.server.redis.info("persistence")
-            if not state["aof_rewrite_in_progress"] and not state["aof_rewrite_scheduled"]:
-                self.assertEqual(state["aof_last_bgrewrite_status"], "ok")
-                return
-            time.sleep(0.01)
-        self.fail("the AOF is not written")
-
     def test_a_restart_is_survived(self):
-        self.server.redis.config_set("appendfsync", "always")
-        self.server.redis.config_set("appendonly", "yes")
-        self.wait_for_aof()  # until it is written, a crash would find none
-        self.server.arguments = ("--appendonly", "yes")
+        self.server.keep_aof()
         bloom, crawler = self.filter(BLOOM_RETRIES=8)
         bloom.open()
         for n in range(100):

@@ -122,9 +122,7 @@ class Worker(unittest.TestCase):
         self.assertTrue(all(out for _, out, _ in outputs), "one worker did it all")
 
     def test_a_crash_of_the_server_loses_nothing(self):
-        self.server.redis.config_set("appendfsync", "always")
-        self.server.redis.config_set("appendonly", "yes")
-        self.server.arguments = ("--appendonly", "yes", "--appendfsync", "always")
+        self.server.keep_aof()
 
         def crash():
             end = time.monotonic() + 30
