@@ -1,10 +1,11 @@
-/* Hostile bytes: DUMP payloads, RDB files, descriptors and shards, corrupted with a correct checksum. The server refuses
+/* Hostile bytes: DUMP payloads, chunks, RDB files, descriptors and shards, corrupted with a correct checksum. The server refuses
  * them or works with them; it never crashes, never takes memory out of proportion, and what it accepts keeps the
  * promises of any filter.
  *
  * Short and the same in every run; with SECONDS=n (make integration ONLY=corrupter SECONDS=n) each test goes on for that
  * long with new seeds. */
 #include "check.h"
+#include "chunk.h"
 #include "client.h"
 #include "corrupt.h"
 #include "descriptor.h"
@@ -291,6 +292,348 @@ TEST(corrupted_dumps) {
 TEST(corrupted_compressed_dumps) {
     corrupt_seed(2);
     check_restore("yes");
+}
+
+/* ---- BF.LOADCHUNK ---- */
+
+enum {
+    MAX_PIECES = 64,
+    CHUNK_HEAD = 40, /* of ours: the frame in front of the body, and the checksum behind it */
+    CHUNK_TAIL = 8,
+};
+
+/* A chunk, and the iterator that BF.LOADCHUNK is given with it. */
+typedef struct {
+    uint64_t iterator;
+    Bytes bytes;
+} Piece;
+
+typedef struct {
+    Piece pieces[MAX_PIECES];
+    unsigned n;
+} Stream;
+
+static void stream_insert(Stream *stream, unsigned at, uint64_t iterator, const void *bytes,
+                          size_t nbytes) {
+    if (stream->n == MAX_PIECES) return;
+    if (at > stream->n) at = stream->n;
+    Piece *place = stream->pieces + at;
+    memmove(place + 1, place, (stream->n - at) * sizeof *place);
+    *place = (Piece){iterator, bytes_copy(bytes, nbytes)};
+    stream->n++;
+}
+
+static void stream_append(Stream *stream, uint64_t iterator, const void *bytes, size_t nbytes) {
+    stream_insert(stream, stream->n, iterator, bytes, nbytes);
+}
+
+static void stream_remove(Stream *stream, unsigned at) {
+    bytes_free(&stream->pieces[at].bytes);
+    stream->n--;
+    memmove(stream->pieces + at, stream->pieces + at + 1,
+            (stream->n - at) * sizeof *stream->pieces);
+}
+
+static void stream_free(Stream *stream) {
+    while (stream->n > 0) stream_remove(stream, stream->n - 1);
+}
+
+static Stream stream_copy(const Stream *stream) {
+    Stream copy = {.n = 0};
+    for (unsigned i = 0; i < stream->n; i++)
+        stream_append(&copy, stream->pieces[i].iterator, stream->pieces[i].bytes.data,
+                      stream->pieces[i].bytes.nbytes);
+    return copy;
+}
+
+/* Everything that BF.SCANDUMP gives; empty if it does not answer. */
+static Stream scandump(Client *c, const char *key) {
+    Stream stream = {.n = 0};
+    for (uint64_t iterator = 0; c->redis && stream.n < MAX_PIECES;) {
+        redisReply *r =
+            redisCommand(c->redis, "BF.SCANDUMP %s %llu", key, (unsigned long long)iterator);
+        const bool more = r && r->type == REDIS_REPLY_ARRAY && r->element[0]->integer != 0;
+        if (more) {
+            iterator = (uint64_t)r->element[0]->integer;
+            stream_append(&stream, iterator, r->element[1]->str, (size_t)r->element[1]->len);
+        }
+        if (r) freeReplyObject(r);
+        if (!more) break;
+    }
+    return stream;
+}
+
+/* A data chunk of a small filter holds all of it: cut into chunks of one part each, so that there is something to lose,
+ * to repeat and to reorder. */
+static Stream split(const Stream *whole) {
+    Stream fine = {.n = 0};
+    struct chunk header, chunk;
+    const char *problem = NULL;
+    chunk_open(whole->pieces[0].bytes.data, whole->pieces[0].bytes.nbytes, &header);
+    struct descriptor *descriptor = chunk_read_header(&header, &problem);
+    for (unsigned i = 0; descriptor && i < whole->n; i++) {
+        const Bytes *bytes = &whole->pieces[i].bytes;
+        if (!CHECK(!chunk_open(bytes->data, bytes->nbytes, &chunk))) break;
+        if (chunk.type != CHUNK_DATA) {
+            stream_append(&fine, whole->pieces[i].iterator, bytes->data, bytes->nbytes);
+            continue;
+        }
+        struct part part;
+        uint64_t from = chunk.from;
+        for (size_t at = 0; chunk_read_part(&chunk, &at, &part);) {
+            uint64_t position = 1 + part.shard;
+            for (uint32_t j = 0; j < part.layer; j++)
+                position += descriptor->layers[j].layout.nshards;
+            const uint64_t to = (from >> 31 << 31) + position + 1;
+            Bytes one = bytes_copy(bytes->data, CHUNK_HEAD + 16 + part.nbytes + CHUNK_TAIL);
+            chunk_put_part(chunk_begin_data(descriptor, from, to, one.data), &part);
+            chunk_seal(one.data, one.nbytes);
+            stream_append(&fine, to, one.data, one.nbytes);
+            bytes_free(&one);
+            from = to;
+        }
+        CHECK_UINT(from, chunk.to);
+    }
+    CHECK(!problem);
+    descriptor_free(descriptor);
+    return fine;
+}
+
+static bool is_ours(const Bytes *bytes) {
+    return chunk_is_ours(bytes->data, bytes->nbytes) && bytes->nbytes >= CHUNK_HEAD + CHUNK_TAIL;
+}
+
+/* The frame says which iterator follows; the caller of BF.LOADCHUNK must say the same. */
+static uint64_t announced(const Bytes *bytes) {
+    uint64_t to = 0;
+    for (int i = 7; i >= 0; i--) to = to << 8 | bytes->data[32 + i];
+    return to;
+}
+
+/* Changes bytes; of our own chunks mostly the body alone, and mostly with the right checksum. */
+static void corrupt_piece(Piece *piece, const Piece *other) {
+    Bytes *bytes = &piece->bytes;
+    if (is_ours(bytes) && corrupt_draw(4)) {
+        Bytes body = bytes_copy(bytes->data + CHUNK_HEAD, bytes->nbytes - CHUNK_HEAD - CHUNK_TAIL);
+        corrupt(&body, &other->bytes, PAYLOAD_HEAD);
+        bytes->data = realloc(bytes->data, CHUNK_HEAD + body.nbytes + CHUNK_TAIL);
+        memcpy(bytes->data + CHUNK_HEAD, body.data, body.nbytes);
+        memset(bytes->data + CHUNK_HEAD + body.nbytes, 0, CHUNK_TAIL);
+        bytes->nbytes = CHUNK_HEAD + body.nbytes + CHUNK_TAIL;
+        bytes_free(&body);
+    } else {
+        corrupt(bytes, &other->bytes, PAYLOAD_HEAD);
+    }
+    if (!is_ours(bytes)) return;
+    if (corrupt_draw(8)) chunk_seal(bytes->data, bytes->nbytes);
+    if (corrupt_draw(8)) piece->iterator = announced(bytes);
+}
+
+static uint64_t wrong_iterator(uint64_t right) {
+    const uint64_t wrong[] = {0,          1,          2,          right + 1,
+                              right - 1,  right << 1, INT64_MAX,  (uint64_t)1 << 63,
+                              UINT64_MAX, right + 64, right - 64, right ^ (uint64_t)1 << 52};
+    return wrong[corrupt_draw(sizeof wrong / sizeof *wrong)];
+}
+
+/* One to three changes to the order, the iterators, or the bytes. */
+static void corrupt_stream(Stream *stream, const Stream *other) {
+    for (unsigned n = 1 + corrupt_draw(3) * corrupt_draw(2); n > 0 && stream->n > 0; n--) {
+        const unsigned at = corrupt_draw(stream->n), to = corrupt_draw(stream->n);
+        const Piece *foreign = &other->pieces[corrupt_draw(other->n)];
+        Piece *piece = &stream->pieces[at];
+        switch (corrupt_draw(10)) {
+        case 0:
+            stream_remove(stream, at);
+            break;
+        case 1:
+            stream_insert(stream, corrupt_draw(2) ? at : to, piece->iterator, piece->bytes.data,
+                          piece->bytes.nbytes);
+            break;
+        case 2: {
+            const Piece moved = *piece;
+            *piece = stream->pieces[to];
+            stream->pieces[to] = moved;
+            break;
+        }
+        case 3:
+            stream_insert(stream, at, foreign->iterator, foreign->bytes.data,
+                          foreign->bytes.nbytes);
+            break;
+        case 4:
+            piece->iterator = wrong_iterator(piece->iterator);
+            break;
+        default: /* the header more often than its share: the others hang on it */
+            corrupt_piece(corrupt_draw(3) ? piece : stream->pieces, foreign);
+        }
+    }
+}
+
+/* A refused chunk has changed nothing: no key came to be, and a half-loaded filter waits for the same as before. */
+static bool load_piece(Client *c, const char *key, const Piece *piece) {
+    Bytes before = ask_bytes(c, "BF.DESCRIPTOR %s", key);
+    const bool refused =
+        is_error(ask(c, "BF.LOADCHUNK %s %llu %b", key, (unsigned long long)piece->iterator,
+                     piece->bytes.data, piece->bytes.nbytes));
+    Bytes after = ask_bytes(c, "BF.DESCRIPTOR %s", key);
+    if (refused) {
+        CHECK_MEM(after.data, after.nbytes, before.data, before.nbytes);
+        if (before.nbytes == 0) CHECK_STR(ask(c, "EXISTS %s", key), ":0");
+    } else {
+        CHECK(after.nbytes > 0);
+    }
+    bytes_free(&before);
+    bytes_free(&after);
+    return !refused;
+}
+
+static bool is_half_loaded(Client *c, const char *key) {
+    return strncmp(ask(c, "BF.CARD %s", key), "-HALFLOADED ", 12) == 0;
+}
+
+/* Nothing can be asked of it, but it is a key like any other. */
+static void exercise_half_loaded(Client *c, const char *key) {
+    static const char *const refused[] = {
+        "BF.ADD %s x",     "BF.MADD %s x y", "BF.INSERT %s ITEMS x", "BF.EXISTS %s x",
+        "BF.MEXISTS %s x", "BF.SHARDS %s",   "BF.HEAL %s",           "BF.SCANDUMP %s 0",
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        CHECK(strncmp(ask(c, refused[i], key), "-HALFLOADED ", 12) == 0);
+    CHECK(!is_error(ask(c, "BF.INFO %s", key)));
+    ask(c, "DEBUG DIGEST-VALUE %s", key);
+    ask(c, "MEMORY USAGE %s", key);
+    check_travel(c, key);
+    CHECK_STR(ask(c, "RENAME %s moved", key), "+OK");
+    CHECK_STR(ask(c, "RENAME moved %s", key), "+OK");
+}
+
+/* What was loaded can be handed on, and is the same at its destination. */
+static void check_handing_on(Client *c, const char *key) {
+    Stream again = scandump(c, key);
+    CHECK(again.n >= 2);
+    for (unsigned i = 0; i < again.n; i++) CHECK(load_piece(c, "handed", &again.pieces[i]));
+    CHECK_STR(ask(c, "BF.CARD handed"), ask(c, "BF.CARD %s", key));
+    CHECK_STR(ask(c, "DEBUG DIGEST-VALUE handed"), ask(c, "DEBUG DIGEST-VALUE %s", key));
+    CHECK_STR(ask(c, "UNLINK handed"), ":1");
+    stream_free(&again);
+}
+
+/* One stream with something wrong; what is refused is sometimes followed by what is right. True if a filter came of
+ * it. */
+static bool load_one(Client *c, const Stream *streams, unsigned nstreams, int n) {
+    const Stream *right = &streams[corrupt_draw(nstreams)];
+    Stream wrong = stream_copy(right);
+    corrupt_stream(&wrong, &streams[corrupt_draw(nstreams)]);
+    char key[16];
+    snprintf(key, sizeof key, "k%d", n % 7);
+    ask(c, "DEL %s", key);
+    const unsigned before = check_failures();
+    for (unsigned i = 0; i < wrong.n; i++) {
+        const bool loaded = load_piece(c, key, &wrong.pieces[i]);
+        if (loaded && corrupt_draw(12) == 0 && is_half_loaded(c, key)) exercise_half_loaded(c, key);
+        if (!loaded && i < right->n && corrupt_draw(2)) load_piece(c, key, &right->pieces[i]);
+    }
+    const bool there = strcmp(ask(c, "EXISTS %s", key), ":1") == 0;
+    const bool complete = there && !is_half_loaded(c, key);
+    if (there && !complete) exercise_half_loaded(c, key);
+    if (complete) {
+        check_handing_on(c, key);
+        exercise(c, key, n);
+    }
+    if (!alive(c)) CHECK_FAIL("the server is gone after stream %d", n);
+    for (unsigned i = 0; check_failures() > before && i < wrong.n; i++) {
+        printf("    with iterator %llu\n", (unsigned long long)wrong.pieces[i].iterator);
+        print_bytes("chunk", &wrong.pieces[i].bytes);
+    }
+    stream_free(&wrong);
+    return complete;
+}
+
+static void check_streams(const Stream *streams, unsigned nstreams) {
+    Server *s = server_start_with("SHARD_SIZE 65536", "appendonly yes\nappendfsync no\n"
+                                                      "auto-aof-rewrite-percentage 0");
+    Server *replica = server_start(NULL);
+    Client *c = s->client;
+    server_follow(replica, s);
+    for (unsigned i = 0; i < nstreams; i++) { /* unchanged, all are taken */
+        for (unsigned j = 0; j < streams[i].n; j++)
+            CHECK(load_piece(c, "good", &streams[i].pieces[j]));
+        CHECK(!is_error(ask(c, "BF.CARD good")));
+        CHECK_STR(ask(c, "DEL good"), ":1");
+    }
+    const long long used = server_info(s, "used_memory");
+    int done = 0, ncomplete = 0;
+    for (; go_on(done, 900) && check_failures() < 4; done++) {
+        ncomplete += load_one(c, streams, nstreams, done);
+        if (done % 400 == 399) {
+            persist(s);
+            CHECK_RANGE((double)server_info(s, "used_memory_peak"), 0, (double)used + MAX_GROWTH);
+        }
+    }
+    CHECK(ncomplete > done / 50 && ncomplete < done);
+    if (in_detail()) printf("    %d streams, %d became filters\n", done, ncomplete);
+    wait_for_sweeper(s);
+    server_wait_for_replica(s, replica);
+    CHECK_SAME_DATA(s, replica);
+    ask(c, "DEL k0 k1 k2");
+    wait_for_sweeper(s);
+    CHECK_STR(ask(c, "KEYS bf:{k[012]}*"), "*0");
+    CHECK_STR(ask(c, "KEYS bf:{handed}*"), "*0");
+    Snapshot *before = snapshot_take(s);
+    server_restart(s, STOP_NOSAVE);
+    CHECK_SAME_SNAPSHOT(before, snapshot_take(s));
+    check_cleaned_up(s, used);
+}
+
+TEST(corrupted_chunks) {
+    Server *s = server_start(NULL);
+    Stream streams[2 * NSHAPES];
+    corrupt_seed(6);
+    for (int i = 0; i < NSHAPES; i++) {
+        make_shape(s->client, i, "shape");
+        streams[2 * i] = scandump(s->client, "shape");
+        REQUIRE(streams[2 * i].n >= 2);
+        streams[2 * i + 1] = split(&streams[2 * i]);
+        EXPECT(s->client, ":1", "DEL shape");
+    }
+    server_stop(s, STOP_NOSAVE);
+    check_streams(streams, 2 * NSHAPES);
+    for (int i = 0; i < 2 * NSHAPES; i++) stream_free(&streams[i]);
+}
+
+/* From tests/assets; see the README there for the form of the file. */
+static Stream read_redisbloom(const char *name) {
+    Stream stream = {.n = 0};
+    char path[128];
+    snprintf(path, sizeof path, "tests/assets/redisbloom-%s.dump", name);
+    FILE *f = fopen(path, "rb");
+    uint8_t head[16];
+    while (f && fread(head, 1, 16, f) == 16) {
+        uint64_t iterator = 0, nbytes = 0;
+        for (int i = 7; i >= 0; i--) {
+            iterator = iterator << 8 | head[i];
+            nbytes = nbytes << 8 | head[8 + i];
+        }
+        uint8_t bytes[65536];
+        if (!CHECK(nbytes <= sizeof bytes && fread(bytes, 1, nbytes, f) == nbytes)) break;
+        stream_append(&stream, iterator, bytes, nbytes);
+    }
+    if (f) fclose(f);
+    return stream;
+}
+
+TEST(corrupted_redisbloom_chunks) {
+    static const char *const names[] = {"growing", "nonscaling", "power-of-two", "hash32",
+                                        "hash32-unrounded"};
+    enum { NNAMES = sizeof names / sizeof *names };
+    Stream streams[NNAMES];
+    corrupt_seed(7);
+    for (int i = 0; i < NNAMES; i++) {
+        streams[i] = read_redisbloom(names[i]);
+        REQUIRE(streams[i].n >= 2);
+    }
+    check_streams(streams, NNAMES);
+    for (int i = 0; i < NNAMES; i++) stream_free(&streams[i]);
 }
 
 /* ---- BF.DESCRIPTOR ---- */
