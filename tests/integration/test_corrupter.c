@@ -633,14 +633,20 @@ TEST(corrupted_redisbloom_chunks) {
     static const char *const names[] = {"growing", "nonscaling", "power-of-two", "hash32",
                                         "hash32-unrounded"};
     enum { NNAMES = sizeof names / sizeof *names };
-    Stream streams[NNAMES];
+    Server *s = server_start(NULL);
+    Stream streams[2 * NNAMES];
     corrupt_seed(7);
     for (int i = 0; i < NNAMES; i++) {
-        streams[i] = read_redisbloom(names[i]);
-        REQUIRE(streams[i].n >= 2);
+        Stream *theirs = &streams[i], *ours = &streams[NNAMES + i]; /* once loaded, in our form */
+        *theirs = read_redisbloom(names[i]);
+        for (unsigned j = 0; j < theirs->n; j++)
+            CHECK(load_piece(s->client, names[i], &theirs->pieces[j]));
+        *ours = scandump(s->client, names[i]);
+        REQUIRE(theirs->n >= 2 && ours->n >= 3);
     }
-    check_streams(streams, NNAMES);
-    for (int i = 0; i < NNAMES; i++) stream_free(&streams[i]);
+    server_stop(s, STOP_NOSAVE);
+    check_streams(streams, 2 * NNAMES);
+    for (int i = 0; i < 2 * NNAMES; i++) stream_free(&streams[i]);
 }
 
 /* ---- BF.DESCRIPTOR ---- */
