@@ -297,12 +297,13 @@ static const char *layout_problem(const struct layout *layout, unsigned max_prob
     return NULL;
 }
 
+/* RedisBloom's count may exceed the capacity, but not what all the layers' counts are added up in. */
 static const char *classic_problem(const struct layer *layer) {
     const uint64_t room = layer->layout.nshards * (uint64_t)layout_shard_bytes(&layer->layout);
     if (layer->flags & ~LAYER_WIDE) return "unknown flags of a layer";
     if (layer->nbits < 1 || (layer->nbits - 1) / 8 >= layer->nbytes || layer->nbytes > room)
         return "more bits than bytes";
-    return NULL;
+    return layer->nitems > SIZING_MAX_CAPACITY ? "more items than possible" : NULL;
 }
 
 static bool same_layout(const struct layout *a, const struct layout *b) {

@@ -104,31 +104,37 @@ static void make_shape(Client *c, int shape, const char *key) {
 
 /* ---- what must hold of a filter that was accepted ---- */
 
-/* The largest shard that adding or healing could make, and how many of the created ones there are. */
-static void describe(Client *c, const char *key, size_t *shard_bytes, uint64_t *ncreated) {
+/* The largest shard that adding or healing could make, how many of the created ones there are, and whether all layers
+ * were made by us. */
+static void describe(Client *c, const char *key, size_t *shard_bytes, uint64_t *ncreated,
+                     bool *ours) {
     Bytes bytes = ask_bytes(c, "BF.DESCRIPTOR %s", key);
     const char *problem;
     struct descriptor *descriptor = descriptor_decode(bytes.data, bytes.nbytes, &problem);
     *shard_bytes = SIZE_MAX;
     *ncreated = 0;
+    *ours = true;
     if (CHECK(descriptor != NULL)) {
         *shard_bytes = 0;
         *ncreated = descriptor_nshards(descriptor);
         for (uint32_t i = 0; i < descriptor->nlayers; i++) {
             const size_t nbytes = layout_shard_bytes(&descriptor->layers[i].layout);
             if (nbytes > *shard_bytes) *shard_bytes = nbytes;
+            if (descriptor->layers[i].kind != LAYER_BLOCKED) *ours = false;
         }
     }
     descriptor_free(descriptor);
     bytes_free(&bytes);
 }
 
-static void check_counts(Client *c, const char *key) {
+/* What others have counted is taken as it is: then a layer may hold more than its capacity. */
+static void check_counts(Client *c, const char *key, bool ours) {
     const long long nitems = atoll(ask(c, "BF.CARD %s", key) + 1);
     long long capacity = -1;
     const char *info = ask(c, "BF.INFO %s CAPACITY", key);
     CHECK(sscanf(info, "*1 :%lld", &capacity) == 1);
-    CHECK(nitems >= 0 && nitems <= capacity);
+    CHECK(nitems >= 0 && capacity > 0);
+    if (ours) CHECK(nitems <= capacity);
 }
 
 /* Adds an item by some command: afterwards it is there, or the reply was an error. */
@@ -158,8 +164,9 @@ static void check_travel(Client *c, const char *key) {
 static void exercise(Client *c, const char *key, int n) {
     size_t shard_bytes;
     uint64_t ncreated;
-    describe(c, key, &shard_bytes, &ncreated);
-    check_counts(c, key);
+    bool ours;
+    describe(c, key, &shard_bytes, &ncreated, &ours);
+    check_counts(c, key, ours);
     ask(c, "BF.MEXISTS %s a i1 i2 i3", key);
     ask(c, "BF.SHARDS %s", key);
     ask(c, "MEMORY USAGE %s", key);
@@ -174,7 +181,7 @@ static void exercise(Client *c, const char *key, int n) {
         check_adding(c, key, n + 1);
         CHECK(!is_error(ask(c, "BF.EXISTS %s any", key)));
     }
-    check_counts(c, key);
+    check_counts(c, key, ours);
 }
 
 /* ---- the whole server ---- */
@@ -626,14 +633,20 @@ TEST(corrupted_redisbloom_chunks) {
     static const char *const names[] = {"growing", "nonscaling", "power-of-two", "hash32",
                                         "hash32-unrounded"};
     enum { NNAMES = sizeof names / sizeof *names };
-    Stream streams[NNAMES];
+    Server *s = server_start(NULL);
+    Stream streams[2 * NNAMES];
     corrupt_seed(7);
     for (int i = 0; i < NNAMES; i++) {
-        streams[i] = read_redisbloom(names[i]);
-        REQUIRE(streams[i].n >= 2);
+        Stream *theirs = &streams[i], *ours = &streams[NNAMES + i]; /* once loaded, in our form */
+        *theirs = read_redisbloom(names[i]);
+        for (unsigned j = 0; j < theirs->n; j++)
+            CHECK(load_piece(s->client, names[i], &theirs->pieces[j]));
+        *ours = scandump(s->client, names[i]);
+        REQUIRE(theirs->n >= 2 && ours->n >= 3);
     }
-    check_streams(streams, NNAMES);
-    for (int i = 0; i < NNAMES; i++) stream_free(&streams[i]);
+    server_stop(s, STOP_NOSAVE);
+    check_streams(streams, 2 * NNAMES);
+    for (int i = 0; i < 2 * NNAMES; i++) stream_free(&streams[i]);
 }
 
 /* ---- BF.DESCRIPTOR ---- */

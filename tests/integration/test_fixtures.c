@@ -1,6 +1,7 @@
 /* Files that earlier builds wrote: they must be read as long as the format has this version. tests/assets/regenerate makes
  * them, with the answers that are expected; see there for what is in them. */
 #include "check.h"
+#include "chunk.h"
 #include "client.h"
 #include "corrupt.h"
 
@@ -96,6 +97,37 @@ TEST(stored_dump) {
     bytes_free(&dump);
 }
 
+static uint64_t number_at(const Bytes *bytes, size_t at) {
+    uint64_t number = 0;
+    for (int i = 7; i >= 0; i--) number = number << 8 | bytes->data[at + (size_t)i];
+    return number;
+}
+
+/* Each chunk comes behind its iterator and its length. */
+static void load_chunks(Client *c, const char *name, const char *key) {
+    Bytes file = read_asset(name);
+    int n = 0;
+    for (size_t at = 0; at + 16 <= file.nbytes; n++) {
+        const uint64_t iterator = number_at(&file, at), nbytes = number_at(&file, at + 8);
+        if (!CHECK(nbytes <= file.nbytes - at - 16)) break;
+        EXPECT(c, "+OK", "BF.LOADCHUNK %s %llu %b", key, (unsigned long long)iterator,
+               file.data + at + 16, (size_t)nbytes);
+        at += 16 + nbytes;
+    }
+    CHECK_INT(n, 3);
+    bytes_free(&file);
+}
+
+TEST(stored_chunks) {
+    Client *c = server_start(NULL)->client;
+    load_chunks(c, "growing.chunks", "loaded");
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "loaded", "g", 0, 60), 60);
+    EXPECT(c, ":60", "BF.CARD loaded");
+    load_chunks(c, "sharded.chunks", "other");
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "other", "s", 0, 30), 30);
+    EXPECT(c, ":30", "BF.CARD other");
+}
+
 /* ---- newer than this module ---- */
 
 /* Sets the version of every descriptor in the bytes. */
@@ -133,4 +165,27 @@ TEST(newer_dump_and_descriptor_are_refused_in_words) {
                  dump.nbytes - (size_t)(at - dump.data) - 10);
     EXPECT(s->client, "*0", "KEYS *");
     bytes_free(&dump);
+}
+
+/* A newer form of chunks, and today's around a newer descriptor. */
+TEST(newer_chunks_are_refused_in_words) {
+    Client *c = server_start(NULL)->client;
+    Bytes file = read_asset("growing.chunks");
+    REQUIRE(file.nbytes > 200);
+    const unsigned long long iterator = number_at(&file, 0);
+    const size_t nbytes = number_at(&file, 8);
+    REQUIRE(nbytes < file.nbytes - 16);
+    Bytes chunk = bytes_copy(file.data + 16, nbytes);
+    chunk.data[7] = 99;
+    chunk_seal(chunk.data, chunk.nbytes);
+    EXPECT_ERROR(c, "ERR", "newer version", "BF.LOADCHUNK k %llu %b", iterator, chunk.data,
+                 chunk.nbytes);
+    chunk.data[7] = CHUNK_VERSION;
+    CHECK_INT(make_newer(&chunk), 1);
+    chunk_seal(chunk.data, chunk.nbytes);
+    EXPECT_ERROR(c, "ERR", "newer version", "BF.LOADCHUNK k %llu %b", iterator, chunk.data,
+                 chunk.nbytes);
+    EXPECT(c, ":0", "DBSIZE");
+    bytes_free(&chunk);
+    bytes_free(&file);
 }

@@ -318,6 +318,8 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
         {47, 0x01, "bytes behind the last layer"},
         {47, 0x80, "number of layers out of range"},
         {51, 2, "unknown flags of a layer"},
+        {73, 1, "more items than possible"}, /* 2^40 and some */
+        {75, 0x80, "more items than possible"},
         {79, 1, "more bits than bytes"},
         {87, 1, "more bits than bytes"},
         {93, 0, "unknown origin of a half-loaded filter"},
