@@ -325,7 +325,8 @@ class Persistence:
             writer.kill()
         return {"extra_bytes": peak, "seconds": seconds, "adds_per_s": added / seconds,
                 "kept_rate": added / seconds >= 0.9 * self.rate,
-                "worst_us": figures["max_us"], "p99_us": figures["p99_us"], "fork_us": server.info("latest_fork_usec"), "rdb_bytes": server.disk_bytes("dump.rdb")}
+                "worst_us": figures["max_us"], "p99_us": figures["p99_us"],
+                "fork_us": server.info("latest_fork_usec"), "rdb_bytes": server.disk_bytes("dump.rdb")}
 
     @staticmethod
     def card(server):
