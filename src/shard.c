@@ -261,6 +261,7 @@ void shards_close(struct shards *shards) {
         struct shard_slot *next = slot->next_open;
         RedisModule_CloseKey(slot->key);
         slot->key = NULL;
+        slot->hint = (uintptr_t)slot->blocks;
         slot->blocks = NULL;
         slot->next_open = NULL;
         slot = next;

@@ -15,9 +15,10 @@ enum shard_status {
 
 /* What is remembered of one shard between commands (its name) and within one command (the open key). */
 struct shard_slot {
-    RedisModuleString *name;      /* built once, NULL before */
-    RedisModuleKey *key;          /* NULL unless the running command has it open */
-    uint8_t *blocks;              /* the first block, while key is open */
+    RedisModuleString *name; /* built once, NULL before */
+    RedisModuleKey *key;     /* NULL unless the running command has it open */
+    uint8_t *blocks;         /* the first block, while key is open */
+    uintptr_t hint; /* where blocks was the last time: good for a prefetch, for nothing else */
     struct shard_slot *next_open; /* the others that the running command has open */
     uint32_t nbytes; /* in all blocks; an adopted string may be shorter than its layout says */
     bool lost;       /* it was, when last looked at */
