@@ -348,7 +348,7 @@ int BFAdopt_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
                                            .prefix = prefix,
                                            .prefix_length = sizeof prefix - 1},
                               .expansion = (uint32_t)config.expansion};
-    struct word words[MAX_WORDS + 1];
+    struct word words[MAX_WORDS + 1] = {{NULL, 0}};
     size_t nwords = 0;
     for (; nwords < MAX_WORDS + 1 && nwords + 2 < (size_t)argc; nwords++)
         words[nwords] = word_of(argv[nwords + 2]);
