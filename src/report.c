@@ -99,15 +99,18 @@ int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return REDISMODULE_OK;
 }
 
-/* How much of a layer is counted for its fill: little enough that a filter of 10 GB takes milliseconds. */
-#define SAMPLE_BYTES (1u << 20)
+/* How much of a layer is counted for its fill. A small one is read whole. In a large one every block is another memory
+ * page, microseconds each with 10 GB, so that it is the number of blocks that counts. */
+#define SAMPLE_BYTES  (1u << 20)
+#define SAMPLE_BLOCKS 1024u
 
 /* How many blocks of a shard that is. */
 static uint32_t sample_size(const struct layer *layer) {
-    const uint64_t budget =
-        SAMPLE_BYTES / layout_block_bytes(&layer->layout) / layer->layout.nshards;
-    const uint64_t wanted = budget < 8 ? 8 : budget;
-    return wanted < layer->layout.nblocks ? (uint32_t)wanted : layer->layout.nblocks;
+    const struct layout *layout = &layer->layout;
+    if (layout->nshards * (uint64_t)layout_shard_bytes(layout) <= SAMPLE_BYTES)
+        return layout->nblocks;
+    const uint32_t share = SAMPLE_BLOCKS / layout->nshards, wanted = share < 2 ? 2 : share;
+    return wanted < layout->nblocks ? wanted : layout->nblocks;
 }
 
 static double sampled_fill(const struct layer *layer, const uint8_t *blocks, uint32_t nsamples) {
