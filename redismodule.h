@@ -24,10 +24,7 @@
 
 #define REDISMODULE_KEYTYPE_EMPTY  0
 #define REDISMODULE_KEYTYPE_STRING 1
-#define REDISMODULE_KEYTYPE_MODULE 6
 
-#define REDISMODULE_REPLY_STRING  0
-#define REDISMODULE_REPLY_ERROR   1
 #define REDISMODULE_REPLY_INTEGER 2
 #define REDISMODULE_REPLY_ARRAY   3
 
@@ -43,7 +40,6 @@
 
 /* ---- flags of the running context ---- */
 #define REDISMODULE_CTX_FLAGS_MASTER        (1 << 2)
-#define REDISMODULE_CTX_FLAGS_SLAVE         (1 << 3)
 #define REDISMODULE_CTX_FLAGS_CLUSTER       (1 << 5)
 #define REDISMODULE_CTX_FLAGS_REPLICATED    (1 << 12)
 #define REDISMODULE_CTX_FLAGS_LOADING       (1 << 13)
@@ -71,7 +67,6 @@ typedef enum {
     REDISMODULE_ARG_TYPE_BLOCK
 } RedisModuleCommandArgType;
 
-#define REDISMODULE_CMD_ARG_NONE     0
 #define REDISMODULE_CMD_ARG_OPTIONAL (1 << 0)
 #define REDISMODULE_CMD_ARG_MULTIPLE (1 << 1)
 
@@ -95,7 +90,6 @@ typedef enum {
 #define REDISMODULE_CMD_KEY_ACCESS (1ULL << 4)
 #define REDISMODULE_CMD_KEY_UPDATE (1ULL << 5)
 #define REDISMODULE_CMD_KEY_INSERT (1ULL << 6)
-#define REDISMODULE_CMD_KEY_DELETE (1ULL << 7)
 
 typedef struct RedisModuleCommandArg {
     const char *name;
@@ -162,40 +156,19 @@ typedef struct {
 } RedisModuleCommandInfo;
 
 /* ---- server events ---- */
-#define REDISMODULE_EVENT_REPLICATION_ROLE_CHANGED 0
-#define REDISMODULE_EVENT_PERSISTENCE              1
-#define REDISMODULE_EVENT_FLUSHDB                  2
-#define REDISMODULE_EVENT_LOADING                  3
-#define REDISMODULE_EVENT_SWAPDB                   11
-#define REDISMODULE_EVENT_REPL_ASYNC_LOAD          14
+#define REDISMODULE_EVENT_PERSISTENCE 1
+#define REDISMODULE_EVENT_LOADING     3
 
-#define REDISMODULE_SUBEVENT_PERSISTENCE_RDB_START      0
-#define REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START      1
-#define REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_RDB_START 2
-#define REDISMODULE_SUBEVENT_PERSISTENCE_ENDED          3
-#define REDISMODULE_SUBEVENT_PERSISTENCE_FAILED         4
-#define REDISMODULE_SUBEVENT_PERSISTENCE_SYNC_AOF_START 5
+#define REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START 1
+#define REDISMODULE_SUBEVENT_PERSISTENCE_ENDED     3
+#define REDISMODULE_SUBEVENT_PERSISTENCE_FAILED    4
 
-#define REDISMODULE_SUBEVENT_LOADING_RDB_START  0
-#define REDISMODULE_SUBEVENT_LOADING_AOF_START  1
 #define REDISMODULE_SUBEVENT_LOADING_REPL_START 2
-
-#define REDISMODULE_SUBEVENT_LOADING_ENDED  3
-#define REDISMODULE_SUBEVENT_LOADING_FAILED 4
-
-#define REDISMODULE_SUBEVENT_FLUSHDB_START 0
-#define REDISMODULE_SUBEVENT_FLUSHDB_END   1
 
 typedef struct RedisModuleEvent {
     uint64_t id;
     uint64_t dataver;
 } RedisModuleEvent;
-
-typedef struct RedisModuleSwapDbInfo {
-    uint64_t version;
-    int32_t dbnum_first;
-    int32_t dbnum_second;
-} RedisModuleSwapDbInfo;
 
 /* ---- opaque types and callbacks ---- */
 typedef long long mstime_t;
@@ -235,7 +208,6 @@ typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *privdata,
  * aux_save2, which may save nothing at all. */
 #define REDISMODULE_TYPE_METHODS_7_0 4
 #define REDISMODULE_TYPE_METHODS_7_2 5
-#define REDISMODULE_AUX_BEFORE_RDB   (1 << 0)
 #define REDISMODULE_AUX_AFTER_RDB    (1 << 1)
 
 typedef struct RedisModuleTypeMethods {
@@ -267,7 +239,6 @@ typedef struct RedisModuleTypeMethods {
     X(void *, Calloc, (size_t count, size_t nbytes))                                               \
     X(void *, Realloc, (void *ptr, size_t nbytes))                                                 \
     X(void, Free, (void *ptr))                                                                     \
-    X(size_t, MallocSize, (void *ptr))                                                             \
     X(float, GetUsedMemoryRatio, (void))                                                           \
     X(int, CreateCommand,                                                                          \
       (RedisModuleCtx *, const char *name, RedisModuleCmdFunc, const char *flags, int first,       \
@@ -289,7 +260,6 @@ typedef struct RedisModuleTypeMethods {
     X(int, ReplyWithMap, (RedisModuleCtx *, long length))                                          \
     X(void, ReplySetArrayLength, (RedisModuleCtx *, long length))                                  \
     X(int, ReplyWithStringBuffer, (RedisModuleCtx *, const char *, size_t length))                 \
-    X(int, ReplyWithCString, (RedisModuleCtx *, const char *))                                     \
     X(int, ReplyWithString, (RedisModuleCtx *, RedisModuleString *))                               \
     X(int, ReplyWithNull, (RedisModuleCtx *))                                                      \
     X(int, ReplyWithBool, (RedisModuleCtx *, int))                                                 \
@@ -299,9 +269,7 @@ typedef struct RedisModuleTypeMethods {
     X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                \
     X(void, CloseKey, (RedisModuleKey *))                                                          \
     X(int, KeyType, (RedisModuleKey *))                                                            \
-    X(size_t, ValueLength, (RedisModuleKey *))                                                     \
     X(int, DeleteKey, (RedisModuleKey *))                                                          \
-    X(int, UnlinkKey, (RedisModuleKey *))                                                          \
     X(char *, StringDMA, (RedisModuleKey *, size_t * length, int mode))                            \
     X(int, StringTruncate, (RedisModuleKey *, size_t length))                                      \
     X(RedisModuleType *, CreateDataType,                                                           \
@@ -310,7 +278,6 @@ typedef struct RedisModuleTypeMethods {
     X(RedisModuleType *, ModuleTypeGetType, (RedisModuleKey *))                                    \
     X(void *, ModuleTypeGetValue, (RedisModuleKey *))                                              \
     X(RedisModuleString *, CreateString, (RedisModuleCtx *, const char *, size_t length))          \
-    X(RedisModuleString *, CreateStringPrintf, (RedisModuleCtx *, const char *format, ...))        \
     X(void, FreeString, (RedisModuleCtx *, RedisModuleString *))                                   \
     X(const char *, StringPtrLen, (const RedisModuleString *, size_t *length))                     \
     X(int, Replicate, (RedisModuleCtx *, const char *command, const char *format, ...))            \
@@ -323,7 +290,6 @@ typedef struct RedisModuleTypeMethods {
     X(void, FreeCallReply, (RedisModuleCallReply *))                                               \
     X(int, CallReplyType, (RedisModuleCallReply *))                                                \
     X(long long, CallReplyInteger, (RedisModuleCallReply *))                                       \
-    X(size_t, CallReplyLength, (RedisModuleCallReply *))                                           \
     X(RedisModuleCallReply *, CallReplyArrayElement, (RedisModuleCallReply *, size_t index))       \
     X(const char *, CallReplyStringPtr, (RedisModuleCallReply *, size_t * length))                 \
     X(void, SaveStringBuffer, (RedisModuleIO *, const char *, size_t length))                      \
