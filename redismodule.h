@@ -29,6 +29,7 @@
 #define REDISMODULE_REPLY_ARRAY   3
 
 #define REDISMODULE_POSTPONED_LEN -1
+#define REDISMODULE_NO_EXPIRE     -1
 
 #define REDISMODULE_ERRORMSG_WRONGTYPE                                                             \
     "WRONGTYPE Operation against a key holding the wrong kind of value"
@@ -41,6 +42,7 @@
 /* ---- flags of the running context ---- */
 #define REDISMODULE_CTX_FLAGS_MASTER        (1 << 2)
 #define REDISMODULE_CTX_FLAGS_CLUSTER       (1 << 5)
+#define REDISMODULE_CTX_FLAGS_EVICT         (1 << 9)
 #define REDISMODULE_CTX_FLAGS_REPLICATED    (1 << 12)
 #define REDISMODULE_CTX_FLAGS_LOADING       (1 << 13)
 #define REDISMODULE_CTX_FLAGS_IS_CHILD      (1 << 20)
@@ -156,8 +158,11 @@ typedef struct {
 } RedisModuleCommandInfo;
 
 /* ---- server events ---- */
-#define REDISMODULE_EVENT_PERSISTENCE 1
-#define REDISMODULE_EVENT_LOADING     3
+#define REDISMODULE_EVENT_PERSISTENCE     1
+#define REDISMODULE_EVENT_FLUSHDB         2
+#define REDISMODULE_EVENT_LOADING         3
+#define REDISMODULE_EVENT_SWAPDB          11
+#define REDISMODULE_EVENT_REPL_ASYNC_LOAD 14
 
 #define REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START 1
 #define REDISMODULE_SUBEVENT_PERSISTENCE_ENDED     3
@@ -269,6 +274,7 @@ typedef struct RedisModuleTypeMethods {
     X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                \
     X(void, CloseKey, (RedisModuleKey *))                                                          \
     X(int, KeyType, (RedisModuleKey *))                                                            \
+    X(mstime_t, GetExpire, (RedisModuleKey *))                                                     \
     X(int, DeleteKey, (RedisModuleKey *))                                                          \
     X(char *, StringDMA, (RedisModuleKey *, size_t * length, int mode))                            \
     X(int, StringTruncate, (RedisModuleKey *, size_t length))                                      \

@@ -11,6 +11,7 @@
 #include "config.h"
 #include "docs.h"
 #include "filter.h"
+#include "recent.h"
 #include "registry.h"
 #include "report.h"
 #include "sizing.h"
@@ -70,6 +71,17 @@ bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisMo
     reply_half_loaded(ctx, &(*filter)->descriptor->load);
     RedisModule_CloseKey(*key);
     return false;
+}
+
+/* The same for the commands that come by the thousand: *key is NULL if the filter was found without opening it. */
+static bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                       struct filter **filter) {
+    *key = NULL;
+    *filter = recent_find(ctx, name);
+    if (*filter && (*filter)->descriptor->load.origin == LOAD_NONE) return true;
+    if (!open_filter(ctx, name, mode, key, filter)) return false;
+    if (*filter) recent_keep(ctx, name, *key, *filter);
+    return true;
 }
 
 /* What open_filter and open_any have left open, or "not found". */
@@ -241,7 +253,7 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
                const struct options *options, bool array) {
     RedisModuleKey *key;
     struct filter *filter;
-    if (!open_filter(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+    if (!open_again(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
         return REDISMODULE_OK;
     const bool existed = filter != NULL;
     if (!filter && options && options->given & OPTION_NOCREATE) {
@@ -305,7 +317,7 @@ static int check(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString
                  bool array) {
     RedisModuleKey *key;
     struct filter *filter;
-    if (!open_filter(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    if (!open_again(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
     struct lookup few[FEW], *lookups = lookups_for(items, n, few);
     struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
     if (!filter) {

@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "config.h"
 #include "descriptor.h"
+#include "recent.h"
 #include "registry.h"
 #include "statistics.h"
 #include "type.h"
@@ -25,7 +26,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     descriptor_allocator =
         (struct allocator){RedisModule_TryAlloc, RedisModule_Realloc, RedisModule_Free};
     if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx) ||
-        !statistics_start(ctx))
+        !statistics_start(ctx) || !recent_start(ctx))
         return REDISMODULE_ERR;
     /* Commands signal their keys themselves, and only when something changed: a duplicate must neither abort a WATCH
      * nor invalidate a client's cache. */

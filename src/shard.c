@@ -159,12 +159,11 @@ static struct shard_slot *slot_of(struct filter *filter, uint32_t layer, uint32_
 static uint8_t *blocks_of(struct shards *shards, RedisModuleKey *key, uint32_t layer,
                           uint32_t shard, size_t *nbytes) {
     const struct descriptor *descriptor = shards->filter->descriptor;
-    if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING) return NULL;
-    size_t length;
+    size_t length; /* of a key that is empty: 0 */
     uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, &length, shards->mode);
     *nbytes = layout_shard_bytes(&descriptor->layers[layer].layout);
     if (string && descriptor->layers[layer].adoption) {
-        if (length > *nbytes) return NULL;
+        if (length > *nbytes || RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING) return NULL;
         *nbytes = length;
         return string;
     }
@@ -210,11 +209,11 @@ struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32
     }
     struct shard_slot *slot = slot_of(shards->filter, layer, shard);
     RedisModuleKey *key = RedisModule_OpenKey(shards->ctx, slot->name, shards->mode);
-    const bool there = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
     size_t nbytes;
-    uint8_t *blocks = there ? blocks_of(shards, key, layer, shard, &nbytes) : NULL;
+    uint8_t *blocks = key ? blocks_of(shards, key, layer, shard, &nbytes) : NULL;
     if (blocks) return keep_open(shards, slot, key, blocks, nbytes);
-    if (key) RedisModule_CloseKey(key);
+    const bool there = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
+    RedisModule_CloseKey(key);
     const enum shard_status status = there ? SHARD_FOREIGN : absent_status(shards, layer, shard);
     set_lost(slot, status != SHARD_NONE);
     return fail(shards, status, layer, shard);

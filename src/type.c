@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cluster.h"
+#include "recent.h"
 #include "registry.h"
 #include "statistics.h"
 
@@ -51,6 +52,7 @@ void type_set(RedisModuleKey *key, struct filter *filter) {
 }
 
 static void FilterFree(void *value) {
+    recent_forget();
     const bool leaving = ((struct filter *)value)->leaving;
     (leaving ? registry_left : registry_died)(filter_unwrap(value));
 }
@@ -263,6 +265,7 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
  * a tenth of a second, in a cluster, leaves its shards to bforphans. */
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
+    recent_forget();
     if (filter->packed_at != registry_tick()) return;
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
     const int flags = RedisModule_GetContextFlags(ctx);
@@ -386,6 +389,7 @@ static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     static int moved_from; /* the event before move_to is always its move_from */
     const int db = RedisModule_GetSelectedDb(ctx);
     if (strcmp(event, "move_from") == 0) moved_from = db;
+    if (strcmp(event, "expire") == 0 && recent_find(ctx, name)) recent_forget();
     const bool moved = strcmp(event, "move_to") == 0;
     if (!moved && strcmp(event, "restore") != 0) return REDISMODULE_OK;
     RedisModuleKey *key =
