@@ -105,6 +105,12 @@ bool descriptor_append(struct descriptor *descriptor, const struct layer *like) 
     struct layer *layer = &layers[descriptor->nlayers++];
     *layer = *like;
     layer->created = created;
+    layer->home = descriptor->nlayers - 1;
+    layer->offset = 0;
+    if (layer->kind == LAYER_BLOCKED && layer->flags & LAYER_JOINED) {
+        layer->home = layer[-1].home;
+        layer->offset = layer[-1].offset + layout_shard_bytes(&layer[-1].layout);
+    }
     return true;
 }
 
@@ -112,6 +118,46 @@ bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *la
                           uint64_t capacity) {
     const struct layer layer = {.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity};
     return descriptor_append(descriptor, &layer);
+}
+
+/* Why a blocked layer can't share the string of the newest one, which must not get longer than max_bytes; NULL: it can. */
+static const char *join_problem(const struct descriptor *descriptor, const struct layout *layout,
+                                uint64_t max_bytes) {
+    if (descriptor->nlayers == 0) return "a first layer that is joined";
+    const struct layer *newest = descriptor_newest(descriptor);
+    if (newest->kind != LAYER_BLOCKED || newest->layout.nshards != 1 || layout->nshards != 1)
+        return "joined layers with several shards, or of different kinds";
+    const uint64_t nbytes =
+        newest->offset + layout_shard_bytes(&newest->layout) + layout_shard_bytes(layout);
+    return nbytes > max_bytes - SIZING_SHARD_OVERHEAD ? "joined layers that are too long" : NULL;
+}
+
+bool descriptor_add_layer_joined(struct descriptor *descriptor, const struct layout *layout,
+                                 uint64_t capacity) {
+    struct layer layer = {.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity};
+    const uint64_t nblocks = (uint64_t)layout->nshards * layout->nblocks;
+    if (nblocks <= UINT32_MAX) {
+        const struct layout whole = {.nshards = 1,
+                                     .nblocks = (uint32_t)nblocks,
+                                     .block_log2 = layout->block_log2,
+                                     .nprobes = layout->nprobes};
+        if (!join_problem(descriptor, &whole, descriptor->shard_bytes)) {
+            layer.layout = whole;
+            layer.flags = LAYER_JOINED;
+        }
+    }
+    return descriptor_append(descriptor, &layer);
+}
+
+size_t descriptor_string_bytes(const struct descriptor *descriptor, uint32_t home) {
+    const struct layer *layer = &descriptor->layers[home];
+    size_t nbytes = layout_shard_bytes(&layer->layout);
+    for (uint32_t i = home + 1; i < descriptor->nlayers; i++) {
+        layer = &descriptor->layers[i];
+        if (layer->home != home || !layer_shard_created(layer, 0)) break;
+        nbytes += layout_shard_bytes(&layer->layout);
+    }
+    return nbytes;
 }
 
 /* The layout that follows from a recipe. */
@@ -172,7 +218,8 @@ uint64_t descriptor_nitems(const struct descriptor *descriptor) {
 uint64_t descriptor_nshards(const struct descriptor *descriptor) {
     uint64_t nshards = 0;
     for (uint32_t i = 0; i < descriptor->nlayers; i++)
-        nshards += layer_count_created(&descriptor->layers[i]);
+        if (!layer_is_joined(&descriptor->layers[i]))
+            nshards += layer_count_created(&descriptor->layers[i]);
     return nshards;
 }
 
@@ -181,8 +228,8 @@ uint64_t descriptor_shard_bytes(const struct descriptor *descriptor) {
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         if (layer->adoption) continue;
-        nbytes += layer_count_created(layer) *
-                  (uint64_t)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout));
+        const uint64_t header = layer_is_joined(layer) ? 0 : SHARD_HEADER_BYTES;
+        nbytes += layer_count_created(layer) * (header + layout_shard_bytes(&layer->layout));
     }
     return nbytes;
 }
@@ -333,7 +380,7 @@ const char *layer_problem(const struct layer *layer) {
     if (layer->capacity < 1 || layer->capacity > SIZING_MAX_CAPACITY)
         return "capacity out of range";
     if (classic) return classic_problem(layer);
-    if (layer->flags != 0) return "unknown flags of a layer";
+    if (layer->flags & ~(adopted ? 0 : LAYER_JOINED)) return "unknown flags of a layer";
     if (adopted) return layer->adoption ? adoption_problem(layer) : NULL;
     return layer->nitems > layer->capacity ? "more items than capacity" : NULL;
 }
@@ -374,6 +421,10 @@ const char *descriptor_problem(const struct descriptor *descriptor) {
         if (layer->nitems > 0 && layer->kind == LAYER_BLOCKED && !loading &&
             layer_count_created(layer) == 0)
             return "items but no shards";
+        /* A string holds its layers without gaps. */
+        if (layer_is_joined(layer) && layer_shard_created(layer, 0) &&
+            !layer_shard_created(&descriptor->layers[i - 1], 0))
+            return "a joined layer behind one that does not exist";
     }
     return NULL;
 }
@@ -424,6 +475,8 @@ static const char *decode_layer(struct descriptor *descriptor, const uint8_t **a
         layer.nbytes = get(at, 8);
     }
     const char *problem = layer_problem(&layer);
+    if (!problem && layer.kind == LAYER_BLOCKED && layer.flags & LAYER_JOINED)
+        problem = join_problem(descriptor, &layer.layout, SIZING_MAX_SHARD_BYTES);
     if (problem) return problem;
     const size_t nbitmap = bitmap_bytes(layer.layout.nshards);
     if ((size_t)(end - *at) < nbitmap) return "too short";

@@ -18,11 +18,14 @@ enum layer_kind {
 };
 
 /* Flags of a layer; each kind has its own. */
-#define LAYER_WIDE 1u /* classic: hashes of 64 bits, not 32 */
+#define LAYER_WIDE   1u /* classic: hashes of 64 bits, not 32 */
+#define LAYER_JOINED 1u /* blocked: its only shard continues the string of the layer before */
 
 struct layer {
     enum layer_kind kind;
     uint8_t flags;
+    uint32_t home;        /* the layer with which its string begins: itself, unless it is joined */
+    size_t offset;        /* of its blocks behind the string's header; 0 unless it is joined */
     struct layout layout; /* of a kind that has no blocks: how its bytes are cut into shards */
     uint64_t nbits;       /* classic: bits that items are spread over */
     uint64_t nbytes;      /* classic: bytes of the array at its origin, which may be a few more */
@@ -79,12 +82,17 @@ void descriptor_free(struct descriptor *descriptor);
 /* Puts another tag in place; false for lack of memory. */
 bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length);
 
-/* Appends a layer like this one, with no shard created yet; false for lack of memory. */
+/* Appends a layer like this one, with no shard created yet, and finds its home; false for lack of memory. */
 bool descriptor_append(struct descriptor *descriptor, const struct layer *like);
 
 /* Appends an empty blocked layer; false for lack of memory. */
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
                           uint64_t capacity);
+
+/* The same for one that may join the string of the layer before, if that does not get too long by it. Layers that share
+ * a string cost one key to open, however many they are. */
+bool descriptor_add_layer_joined(struct descriptor *descriptor, const struct layout *layout,
+                                 uint64_t capacity);
 
 /* Appends an empty layer of kind LAYER_ADOPTED, with a copy of the adoption, and derives its layout: a shard is a string,
  * a block is a cache line of it. False for lack of memory. */
@@ -113,6 +121,14 @@ static inline void layer_mark_lost(struct layer *layer, uint32_t shard) {
     layer->created[shard >> 3] &= (uint8_t) ~(1u << (shard & 7));
 }
 
+static inline bool layer_is_joined(const struct layer *layer) {
+    return layer->offset != 0;
+}
+
+/* Bytes of the blocks that a shard's string has now: the layer's own and those of created layers that joined it. Only
+ * for a layer that is not joined itself. */
+size_t descriptor_string_bytes(const struct descriptor *descriptor, uint32_t home);
+
 static inline struct layer *descriptor_newest(const struct descriptor *descriptor) {
     return &descriptor->layers[descriptor->nlayers - 1];
 }
@@ -120,7 +136,8 @@ static inline struct layer *descriptor_newest(const struct descriptor *descripto
 uint32_t layer_count_created(const struct layer *layer);
 uint64_t descriptor_capacity(const struct descriptor *descriptor); /* of all layers */
 uint64_t descriptor_nitems(const struct descriptor *descriptor);   /* in all layers */
-uint64_t descriptor_nshards(const struct descriptor *descriptor);  /* created, in all layers */
+uint64_t
+descriptor_nshards(const struct descriptor *descriptor); /* strings created, in all layers */
 uint64_t descriptor_shard_bytes(
     const struct descriptor
         *descriptor); /* string bytes of all created shards, adopted strings apart */

@@ -47,8 +47,8 @@ static inline bool blocked_locate(struct shards *shards, uint32_t index, struct 
         lookup->block = NULL;
         return shards->status == SHARD_NONE;
     }
-    lookup->block = slot->blocks + (size_t)place.block * layout_block_bytes(&layer->layout);
-    layout_prefetch(&layer->layout, lookup->block, lookup->hash.bits);
+    lookup->block =
+        shard_blocks(layer, slot) + (size_t)place.block * layout_block_bytes(&layer->layout);
     return true;
 }
 
@@ -91,8 +91,11 @@ static bool search_blocked(struct shards *shards, uint32_t index, struct lookup 
     const struct layer *layer = &shards->filter->descriptor->layers[index];
     const size_t ahead = n < AHEAD ? n - 1 : AHEAD;
     for (size_t i = 0; i < n + ahead; i++) {
-        if (i < n && lookups[i].answer == ANSWER_NEW && !blocked_locate(shards, index, &lookups[i]))
-            return false;
+        if (i < n && lookups[i].answer == ANSWER_NEW) {
+            if (!blocked_locate(shards, index, &lookups[i])) return false;
+            if (lookups[i].block)
+                layout_prefetch(&layer->layout, lookups[i].block, lookups[i].hash.bits);
+        }
         if (i < ahead) continue;
         struct lookup *lookup = &lookups[i - ahead];
         if (lookup->answer == ANSWER_NEW && blocked_contains(layer, lookup))
@@ -122,13 +125,16 @@ static bool search_layer(struct shards *shards, uint32_t index, struct lookup *l
                : search_blocked(shards, index, lookups, n);
 }
 
-/* The same for one item of a layer whose shards are sound. In a blocked layer it leaves lookup->block there. */
-static bool layer_contains(struct shards *shards, uint32_t index, struct lookup *lookup) {
+/* The same for one item: marks it as known if this layer contains it. In a blocked layer it leaves lookup->block
+ * there. */
+static inline bool search_one(struct shards *shards, uint32_t index, struct lookup *lookup) {
     const struct layer *layer = &shards->filter->descriptor->layers[index];
     const struct layer_ops *ops = layer_ops_of(layer->kind);
-    if (ops) return ops->locate(shards, index, lookup) && ops->contains(shards, index, lookup);
-    blocked_locate(shards, index, lookup);
-    return blocked_contains(layer, lookup);
+    if (!(ops ? ops->locate(shards, index, lookup) : blocked_locate(shards, index, lookup)))
+        return false;
+    if (ops ? ops->contains(shards, index, lookup) : blocked_contains(layer, lookup))
+        lookup->answer = ANSWER_KNOWN;
+    return true;
 }
 
 static bool layer_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
@@ -138,7 +144,8 @@ static bool layer_insert(struct shards *shards, uint32_t index, struct lookup *l
 
 /* ---- all layers ---- */
 
-static void hash_items(const struct descriptor *descriptor, struct lookup *lookups, size_t n) {
+static inline void hash_items(const struct descriptor *descriptor, struct lookup *lookups,
+                              size_t n) {
     for (size_t i = 0; i < n; i++) {
         size_t length;
         const char *item = RedisModule_StringPtrLen(lookups[i].item, &length);
@@ -152,21 +159,31 @@ static void hash_items(const struct descriptor *descriptor, struct lookup *looku
  * still are: asking for them before their shards are opened hides a part of the memory's latency (10% of a command; a
  * third with ten layers). Should the server have moved a string, the processor fetches something else, or nothing. */
 static void prefetch_by_hint(const struct filter *filter, const struct lookup *lookup) {
-    for (uint32_t i = 0; i < filter->nslots; i++) {
-        const struct layout *layout = &filter->descriptor->layers[i].layout;
-        if (filter->descriptor->layers[i].kind != LAYER_BLOCKED || !filter->slots[i]) continue;
+    for (uint32_t i = 0; i < filter->descriptor->nlayers; i++) {
+        const struct layer *layer = &filter->descriptor->layers[i];
+        const struct layout *layout = &layer->layout;
+        if (layer->kind != LAYER_BLOCKED || layer->home >= filter->nslots ||
+            !filter->slots[layer->home])
+            continue;
         const struct item_place place = layout_place(layout, lookup->hash.place);
-        const uintptr_t hint = filter->slots[i][place.shard].hint;
+        const uintptr_t hint = filter->slots[layer->home][place.shard].hint;
         if (!hint) continue;
-        const uintptr_t block = hint + place.block * layout_block_bytes(layout);
+        const uintptr_t block = hint + layer->offset + place.block * layout_block_bytes(layout);
         layout_prefetch(layout, (const uint8_t *)block, lookup->hash.bits);
     }
+}
+
+static bool check_one(struct shards *shards, struct lookup *lookup) {
+    prefetch_by_hint(shards->filter, lookup);
+    for (uint32_t i = shards->filter->descriptor->nlayers; i-- > 0 && lookup->answer == ANSWER_NEW;)
+        if (!search_one(shards, i, lookup)) return false;
+    return true;
 }
 
 bool filter_check(struct shards *shards, struct lookup *lookups, size_t n) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     hash_items(descriptor, lookups, n);
-    if (n == 1) prefetch_by_hint(shards->filter, lookups);
+    if (n == 1) return check_one(shards, lookups);
     for (uint32_t index = descriptor->nlayers; index-- > 0;)
         if (!search_layer(shards, index, lookups, n)) return false;
     return true;
@@ -209,7 +226,7 @@ static double next_error(const struct descriptor *descriptor) {
     return fmax(LEAST_ERROR, sizing_layer_error(left, descriptor->nlayers - nclassic, true));
 }
 
-/* Appends a layer. */
+/* Appends a layer, in the string of the one before if there is room: an item opens every string that it may be in. */
 static bool grow(struct filter *filter) {
     struct descriptor *descriptor = filter->descriptor;
     if (descriptor->expansion == 0 || descriptor->nlayers >= SIZING_MAX_LAYERS) return false;
@@ -217,7 +234,7 @@ static bool grow(struct filter *filter) {
                                                    descriptor->expansion, descriptor->nlayers);
     struct layout layout;
     return sizing_plan(capacity, next_error(descriptor), descriptor->shard_bytes, &layout) &&
-           descriptor_add_layer(descriptor, &layout, capacity);
+           descriptor_add_layer_joined(descriptor, &layout, capacity);
 }
 
 /* The server refuses commands when its memory is used up, but only before they start, and one batch can make a thousand
@@ -241,17 +258,13 @@ static void add_one(struct shards *shards, struct replication *replication, uint
                     struct lookup *lookup) {
     struct descriptor *descriptor = shards->filter->descriptor;
     for (uint32_t index = first; index + 1 < descriptor->nlayers; index++) {
-        if (layer_contains(shards, index, lookup)) {
-            lookup->answer = ANSWER_KNOWN;
-            return;
-        }
+        search_one(shards, index, lookup);
+        if (lookup->answer == ANSWER_KNOWN) return;
     }
     const struct layer *newest = descriptor_newest(descriptor);
     if (newest->nitems >= newest->capacity) {
-        if (layer_contains(shards, descriptor->nlayers - 1, lookup)) {
-            lookup->answer = ANSWER_KNOWN;
-            return;
-        }
+        search_one(shards, descriptor->nlayers - 1, lookup);
+        if (lookup->answer == ANSWER_KNOWN) return;
         if (out_of_memory(shards)) {
             lookup->answer = ANSWER_OOM;
             return;
@@ -320,5 +333,8 @@ uint64_t filter_heal(struct shards *shards) {
 double filter_shard_share(const struct descriptor *descriptor, uint32_t layer) {
     const uint64_t total = descriptor_nitems(descriptor);
     const struct layer *at = &descriptor->layers[layer];
-    return total == 0 ? 0 : (double)at->nitems / (double)total / at->layout.nshards;
+    uint64_t nitems = 0;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+        if (descriptor->layers[i].home == at->home) nitems += descriptor->layers[i].nitems;
+    return total == 0 ? 0 : (double)nitems / (double)total / at->layout.nshards;
 }

@@ -34,7 +34,7 @@ uint64_t filter_heal(struct shards *shards);
 /* Sends the descriptor as it is now to replicas and AOF, whole and exact. */
 void filter_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const struct filter *filter);
 
-/* The share of the filter's items that one shard holds, 0 … 1. */
+/* The share of the filter's items that one shard's string holds, 0 … 1. */
 double filter_shard_share(const struct descriptor *descriptor, uint32_t layer);
 
 #endif

@@ -178,6 +178,7 @@ static size_t next_names(const struct descriptor *garbage, RedisModuleString **n
     size_t n = 0;
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
         const struct layer *layer = &garbage->layers[i];
+        if (layer_is_joined(layer)) continue;
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             if (!layer_shard_created(layer, j)) continue;
             if (n == max) return n;
@@ -192,9 +193,13 @@ static void forget_names(struct descriptor *garbage, size_t n) {
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
         struct layer *layer = &garbage->layers[i];
         layer->nitems = 0; /* it may be saved like this, and without shards there can't be items */
+        if (layer_is_joined(layer)) { /* gone with its home */
+            if (!layer_shard_created(&garbage->layers[layer->home], 0)) layer_mark_lost(layer, 0);
+            continue;
+        }
         for (uint32_t j = 0; j < layer->layout.nshards && n > 0; j++) {
             if (!layer_shard_created(layer, j)) continue;
-            layer->created[j >> 3] &= (uint8_t) ~(1u << (j & 7));
+            layer_mark_lost(layer, j);
             n--;
         }
     }
@@ -215,6 +220,7 @@ static bool unlink_names(RedisModuleCtx *ctx, RedisModuleString **names, size_t 
 
 static bool any_exists(RedisModuleCtx *ctx, const struct descriptor *garbage) {
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
+        if (layer_is_joined(&garbage->layers[i])) continue;
         for (uint32_t j = 0; j < garbage->layers[i].layout.nshards; j++) {
             if (!layer_shard_created(&garbage->layers[i], j)) continue;
             RedisModuleString *name = shard_name(garbage, i, j);

@@ -143,10 +143,10 @@ static void reply_shard(struct shards *shards, uint32_t index, uint32_t shard) {
     } else {
         const uint32_t nsamples = sample_size(layer);
         sampled = (double)nsamples / layer->layout.nblocks;
-        if (slot) fill = sampled_fill(layer, slot->blocks, nsamples);
+        if (slot) fill = sampled_fill(layer, shard_blocks(layer, slot), nsamples);
     }
     RedisModuleString *name = shard_name(shards->filter->descriptor, index, shard);
-    RedisModule_ReplyWithMap(ctx, 7);
+    RedisModule_ReplyWithMap(ctx, 8);
     RedisModule_ReplyWithSimpleString(ctx, "key");
     RedisModule_ReplyWithString(ctx, name);
     RedisModule_ReplyWithSimpleString(ctx, "layer");
@@ -158,7 +158,8 @@ static void reply_shard(struct shards *shards, uint32_t index, uint32_t shard) {
         RedisModule_ReplyWithLongLong(ctx, slot ? (long long)slot->nbytes : 0);
     else
         RedisModule_ReplyWithLongLong(
-            ctx, (long long)(SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout)));
+            ctx, (long long)((layer_is_joined(layer) ? 0 : SHARD_HEADER_BYTES) +
+                             layout_shard_bytes(&layer->layout)));
     RedisModule_ReplyWithSimpleString(ctx, "state");
     RedisModule_ReplyWithSimpleString(ctx, states[slot ? SHARD_READY : shards->status]);
     RedisModule_ReplyWithSimpleString(ctx, "fill");
@@ -168,6 +169,9 @@ static void reply_shard(struct shards *shards, uint32_t index, uint32_t shard) {
         RedisModule_ReplyWithNull(ctx);
     RedisModule_ReplyWithSimpleString(ctx, "fill sampled from");
     RedisModule_ReplyWithDouble(ctx, sampled);
+    RedisModule_ReplyWithSimpleString(ctx, "offset");
+    RedisModule_ReplyWithLongLong(
+        ctx, layer_is_joined(layer) ? (long long)(SHARD_HEADER_BYTES + layer->offset) : 0);
     RedisModule_FreeString(NULL, name);
     shards_close(shards);
 }

@@ -33,7 +33,7 @@ RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t laye
     memcpy(text + 4, descriptor->tag, descriptor->tag_length);
     const size_t at = 4 + descriptor->tag_length;
     const int n = snprintf(text + at, room - at, "}:%016" PRIx64 ":%" PRIu32 ":%" PRIu32,
-                           descriptor->id, layer, shard);
+                           descriptor->id, descriptor->layers[layer].home, shard);
     RedisModuleString *name = RedisModule_CreateString(NULL, text, at + (size_t)n);
     if (text != stack) RedisModule_Free(text);
     return name;
@@ -139,8 +139,10 @@ size_t filter_memory(const struct filter *filter) {
     return nbytes;
 }
 
+/* The slot of a shard's string. */
 static struct shard_slot *slot_of(struct filter *filter, uint32_t layer, uint32_t shard) {
     const struct descriptor *descriptor = filter->descriptor;
+    layer = descriptor->layers[layer].home;
     if (layer >= filter->nslots) {
         filter->slots =
             RedisModule_Realloc(filter->slots, descriptor->nlayers * sizeof *filter->slots);
@@ -156,20 +158,20 @@ static struct shard_slot *slot_of(struct filter *filter, uint32_t layer, uint32_
 
 /* The blocks of the string behind an open key, or NULL if it is not the shard that it should be. Adopted strings have no
  * header to check, and any length up to that of their highest bit. */
-static uint8_t *blocks_of(struct shards *shards, RedisModuleKey *key, uint32_t layer,
-                          uint32_t shard, size_t *nbytes) {
+static uint8_t *blocks_of(struct shards *shards, RedisModuleKey *key, uint32_t home, uint32_t shard,
+                          size_t *nbytes) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     size_t length; /* of a key that is empty: 0 */
     uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, &length, shards->mode);
-    *nbytes = layout_shard_bytes(&descriptor->layers[layer].layout);
-    if (string && descriptor->layers[layer].adoption) {
+    *nbytes = descriptor_string_bytes(descriptor, home);
+    if (string && descriptor->layers[home].adoption) {
         if (length > *nbytes || RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING) return NULL;
         *nbytes = length;
         return string;
     }
     if (!string || length != SHARD_HEADER_BYTES + *nbytes) return NULL;
-    return descriptor_owns_shard(descriptor, layer, shard, string) ? string + SHARD_HEADER_BYTES
-                                                                   : NULL;
+    return descriptor_owns_shard(descriptor, home, shard, string) ? string + SHARD_HEADER_BYTES
+                                                                  : NULL;
 }
 
 static struct shard_slot *keep_open(struct shards *shards, struct shard_slot *slot,
@@ -210,7 +212,7 @@ struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32
     struct shard_slot *slot = slot_of(shards->filter, layer, shard);
     RedisModuleKey *key = RedisModule_OpenKey(shards->ctx, slot->name, shards->mode);
     size_t nbytes;
-    uint8_t *blocks = key ? blocks_of(shards, key, layer, shard, &nbytes) : NULL;
+    uint8_t *blocks = key ? blocks_of(shards, key, at->home, shard, &nbytes) : NULL;
     if (blocks) return keep_open(shards, slot, key, blocks, nbytes);
     const bool there = key && RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY;
     RedisModule_CloseKey(key);
@@ -237,22 +239,60 @@ struct shard_slot *shards_extend(struct shards *shards, uint32_t layer, uint32_t
     return slot;
 }
 
-struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t shard) {
+static void mark_created(struct layer *layer, uint32_t shard) {
+    if (layer_shard_created(layer, shard)) return;
+    layer_mark_created(layer, shard);
+    statistics_shard_created(layer);
+}
+
+/* Puts a new string in the place of what is behind an open key: header, then zeros for all layers that are marked as
+ * created. A new string has the length it needs; one that is made longer, the server gives twice as much. */
+static uint8_t *new_string(struct shards *shards, RedisModuleKey *key, uint32_t home,
+                           uint32_t shard, size_t *nbytes) {
     const struct descriptor *descriptor = shards->filter->descriptor;
-    struct shard_slot *slot = slot_of(shards->filter, layer, shard);
-    RedisModuleKey *key =
-        RedisModule_OpenKey(shards->ctx, slot->name, REDISMODULE_READ | REDISMODULE_WRITE);
     if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY) RedisModule_DeleteKey(key);
-    size_t length = SHARD_HEADER_BYTES + layout_shard_bytes(&descriptor->layers[layer].layout);
+    *nbytes = descriptor_string_bytes(descriptor, home);
+    size_t length = SHARD_HEADER_BYTES + *nbytes;
     RedisModule_StringTruncate(key, length);
     uint8_t *string =
         (uint8_t *)RedisModule_StringDMA(key, &length, REDISMODULE_READ | REDISMODULE_WRITE);
-    descriptor_shard_header(descriptor, layer, shard, string);
-    if (!layer_shard_created(&descriptor->layers[layer], shard)) {
-        layer_mark_created(&descriptor->layers[layer], shard);
-        statistics_shard_created(&descriptor->layers[layer]);
-    }
-    return keep_open(shards, slot, key, string + SHARD_HEADER_BYTES, length - SHARD_HEADER_BYTES);
+    descriptor_shard_header(descriptor, home, shard, string);
+    return string + SHARD_HEADER_BYTES;
+}
+
+static struct shard_slot *create_string(struct shards *shards, uint32_t home, uint32_t shard) {
+    struct shard_slot *slot = slot_of(shards->filter, home, shard);
+    RedisModuleKey *key =
+        RedisModule_OpenKey(shards->ctx, slot->name, REDISMODULE_READ | REDISMODULE_WRITE);
+    mark_created(&shards->filter->descriptor->layers[home], shard);
+    size_t nbytes;
+    uint8_t *blocks = new_string(shards, key, home, shard, &nbytes);
+    return keep_open(shards, slot, key, blocks, nbytes);
+}
+
+/* Makes room for a joined layer, and for those between it and its home, at the end of their string. */
+static struct shard_slot *append_layer(struct shards *shards, uint32_t layer) {
+    struct layer *layers = shards->filter->descriptor->layers;
+    const uint32_t home = layers[layer].home;
+    struct shard_slot *slot = layer_shard_created(&layers[home], 0)
+                                  ? shards_open(shards, home, 0)
+                                  : create_string(shards, home, 0);
+    if (!slot || layer_shard_created(&layers[layer], 0)) return slot;
+    for (uint32_t i = home; i <= layer; i++) mark_created(&layers[i], 0);
+    size_t nbytes = slot->nbytes;
+    uint8_t *old = RedisModule_Alloc(nbytes);
+    memcpy(old, slot->blocks, nbytes);
+    slot->blocks = new_string(shards, slot->key, home, 0, &nbytes);
+    memcpy(slot->blocks, old, slot->nbytes);
+    slot->nbytes = (uint32_t)nbytes;
+    RedisModule_Free(old);
+    return slot;
+}
+
+struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t shard) {
+    return layer_is_joined(&shards->filter->descriptor->layers[layer])
+               ? append_layer(shards, layer)
+               : create_string(shards, layer, shard);
 }
 
 void shards_close(struct shards *shards) {

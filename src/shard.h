@@ -17,10 +17,11 @@ enum shard_status {
 struct shard_slot {
     RedisModuleString *name; /* built once, NULL before */
     RedisModuleKey *key;     /* NULL unless the running command has it open */
-    uint8_t *blocks;         /* the first block, while key is open */
-    uintptr_t hint; /* where blocks was the last time: good for a prefetch, for nothing else */
+    uint8_t *blocks; /* the first block of the string, while key is open: see shard_blocks */
+    uintptr_t hint;  /* where blocks was the last time: good for a prefetch, for nothing else */
     struct shard_slot *next_open; /* the others that the running command has open */
-    uint32_t nbytes; /* in all blocks; an adopted string may be shorter than its layout says */
+    uint32_t nbytes; /* in all blocks, of joined layers too; an adopted string may be shorter than
+                        its layout says */
     bool lost;       /* it was, when last looked at */
 };
 
@@ -52,12 +53,21 @@ struct shard_slot *shards_open_new(struct shards *shards, uint32_t layer, uint32
 static inline struct shard_slot *shards_open(struct shards *shards, uint32_t layer,
                                              uint32_t shard) {
     const struct filter *filter = shards->filter;
-    if (layer < filter->nslots && filter->slots[layer] && filter->slots[layer][shard].key)
-        return &filter->slots[layer][shard]; /* the case of all but the first item of a batch */
+    const struct layer *at = &filter->descriptor->layers[layer];
+    if (at->home < filter->nslots && filter->slots[at->home] &&
+        filter->slots[at->home][shard].key && (at->home == layer || layer_shard_created(at, 0)))
+        return &filter->slots[at->home][shard]; /* the case of all but the first item of a batch */
     return shards_open_new(shards, layer, shard);
 }
 
-/* Makes an empty shard, marks it as created and returns it open. Whatever is stored under its name is replaced. */
+/* The layer's own blocks in an open shard of it. */
+static inline uint8_t *shard_blocks(const struct layer *layer, const struct shard_slot *slot) {
+    return slot->blocks + layer->offset;
+}
+
+/* Makes an empty shard, marks it as created and returns it open. Whatever is stored under its name is replaced: by the
+ * blocks of all layers that share the string. A joined layer is appended to its string instead; if that is lost, NULL
+ * with shards->status saying why. */
 struct shard_slot *shards_create(struct shards *shards, uint32_t layer, uint32_t shard);
 
 /* For an adopted layer: opens the string, makes it at least nbytes long as SETBIT would, and marks it as created. Only

@@ -8,7 +8,8 @@ struct statistics statistics;
 static uint64_t count_shards(const struct descriptor *descriptor) {
     uint64_t nshards = 0;
     for (uint32_t i = 0; i < descriptor->nlayers; i++)
-        if (!descriptor->layers[i].adoption) nshards += layer_count_created(&descriptor->layers[i]);
+        if (!descriptor->layers[i].adoption && !layer_is_joined(&descriptor->layers[i]))
+            nshards += layer_count_created(&descriptor->layers[i]);
     return nshards;
 }
 
@@ -25,8 +26,11 @@ void statistics_leave(const struct descriptor *descriptor) {
 }
 
 void statistics_shard_created(const struct layer *layer) {
-    statistics.nshards++;
-    statistics.nbytes += SHARD_HEADER_BYTES + layout_shard_bytes(&layer->layout);
+    if (!layer_is_joined(layer)) {
+        statistics.nshards++;
+        statistics.nbytes += SHARD_HEADER_BYTES;
+    }
+    statistics.nbytes += layout_shard_bytes(&layer->layout);
 }
 
 static struct work before_loading;

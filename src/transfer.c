@@ -84,7 +84,8 @@ static void dump_data(RedisModuleCtx *ctx, struct filter *filter, uint64_t itera
         const struct shard_slot *slot = shards_open(&shards, part.layer, part.shard);
         sound = slot != NULL;
         if (!sound) continue;
-        part.bytes = slot->blocks + (size_t)part.part * CHUNK_PART_BYTES;
+        part.bytes = shard_blocks(&descriptor->layers[part.layer], slot) +
+                     (size_t)part.part * CHUNK_PART_BYTES;
         at = chunk_put_part(at, &part);
     }
     if (sound) {
@@ -205,7 +206,7 @@ static bool write_shard(struct shards *shards, uint32_t layer, uint32_t shard, s
     struct layer *at = &shards->filter->descriptor->layers[layer];
     struct shard_slot *slot = layer_shard_created(at, shard) ? shards_open(shards, layer, shard)
                                                              : shards_create(shards, layer, shard);
-    if (slot) memcpy(slot->blocks + offset, bytes, nbytes);
+    if (slot) memcpy(shard_blocks(at, slot) + offset, bytes, nbytes);
     return slot != NULL;
 }
 

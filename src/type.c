@@ -84,6 +84,7 @@ static void save_shards(RedisModuleIO *rdb, struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
+        if (layer_is_joined(layer)) continue; /* its home's string has it */
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             if (!layer_shard_created(layer, j) && !layer->adoption) continue;
             const struct shard_slot *slot = shards_open(shards, i, j);
@@ -140,12 +141,13 @@ static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
+        if (layer_is_joined(layer)) continue;
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             if (!layer_shard_created(layer, j) && !layer->adoption) continue;
             size_t nbytes;
             char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
             if (!bytes) return "truncated";
-            const size_t full = layout_shard_bytes(&layer->layout);
+            const size_t full = descriptor_string_bytes(descriptor, i);
             const bool fits = layer->adoption ? nbytes <= full : nbytes == full;
             if (fits && nbytes > 0) memcpy(make_shard(shards, i, j, nbytes)->blocks, bytes, nbytes);
             shards_close(shards);
@@ -323,6 +325,7 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
         .ctx = to_ctx, .filter = to, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
+        if (layer_is_joined(layer)) continue;
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             const struct shard_slot *slot = shards_open(&source, i, j);
             /* A lost shard stays lost in the copy. */
@@ -352,6 +355,7 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
         RedisModule_DigestAddLongLong(digest, layer->layout.nblocks);
         RedisModule_DigestAddLongLong(digest, (long long)layer->capacity);
         RedisModule_DigestAddLongLong(digest, (long long)layer->nitems);
+        if (layer_is_joined(layer)) continue; /* its bits are added with its home's */
         for (uint32_t j = 0; j < layer->layout.nshards; j++) {
             const struct shard_slot *slot = shards_open(&shards, i, j);
             RedisModule_DigestAddLongLong(digest, slot ? SHARD_READY : shards.status);
@@ -372,6 +376,7 @@ static void move_shards(RedisModuleCtx *ctx, const struct descriptor *descriptor
                         int to) {
     RedisModule_SelectDb(ctx, from);
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        if (layer_is_joined(&descriptor->layers[i])) continue;
         for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++) {
             if (!layer_owns_shards(&descriptor->layers[i]) ||
                 !layer_shard_created(&descriptor->layers[i], j))

@@ -91,6 +91,23 @@ static void check_headers(const struct descriptor *descriptor, uint32_t layer, c
     HOLDS(!descriptor_owns_shard(descriptor, layer, last, header));
 }
 
+/* A layer that shares a string lies in it as a whole, behind the one before. */
+static void check_home(const struct descriptor *descriptor, uint32_t index) {
+    const struct layer *layer = &descriptor->layers[index];
+    HOLDS(layer_is_joined(layer) == (layer->home != index));
+    if (!layer_is_joined(layer)) {
+        HOLDS(layer->adoption || descriptor_string_bytes(descriptor, index) <=
+                                     SIZING_MAX_SHARD_BYTES - SIZING_SHARD_OVERHEAD);
+        return;
+    }
+    HOLDS(layer->kind == LAYER_BLOCKED && layer->layout.nshards == 1);
+    HOLDS(layer[-1].home == layer->home &&
+          layer->offset == layer[-1].offset + layout_shard_bytes(&layer[-1].layout));
+    const size_t nbytes = descriptor_string_bytes(descriptor, layer->home);
+    HOLDS(layer_shard_created(layer, 0) ==
+          (layer->offset + layout_shard_bytes(&layer->layout) <= nbytes));
+}
+
 /* The next layer can be sized, and then stored, or there is none. */
 static void check_growth(struct descriptor *descriptor) {
     if (descriptor->expansion == 0 || descriptor->nlayers >= SIZING_MAX_LAYERS) return;
@@ -100,7 +117,8 @@ static void check_growth(struct descriptor *descriptor) {
     struct layout layout;
     if (!sizing_plan(capacity, error, descriptor->shard_bytes, &layout)) return;
     check_layout(&layout);
-    HOLDS(descriptor_add_layer(descriptor, &layout, capacity));
+    HOLDS(descriptor_add_layer_joined(descriptor, &layout, capacity));
+    check_home(descriptor, descriptor->nlayers - 1);
     const size_t nbytes = descriptor_encoded_size(descriptor);
     uint8_t *bytes = malloc(nbytes);
     descriptor_encode(descriptor, bytes);
@@ -125,6 +143,7 @@ static void check_descriptor(struct descriptor *descriptor, const uint8_t *bytes
             check_places(descriptor, &descriptor->layers[i].layout);
         }
         check_headers(descriptor, i, bytes, nbytes);
+        check_home(descriptor, i);
     }
     HOLDS(descriptor_encoded_size(descriptor) == nbytes);
     uint8_t *again = malloc(nbytes);

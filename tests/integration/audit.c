@@ -54,6 +54,7 @@ static void claim(Audit *result, redisContext *redis, int db, const redisReply *
     redisReply *shards = redisCommand(redis, "BF.SHARDS %b", key->str, (size_t)key->len);
     for (size_t i = 0; shards && i < shards->elements; i++) {
         const redisReply *shard = shards->element[i];
+        if (!is_new_string(shards, i)) continue;
         names_add(claimed, shard->element[1]->str, (size_t)shard->element[1]->len);
         if (text_is(shard->element[9], "ok")) continue;
         result->nlost++;

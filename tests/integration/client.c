@@ -391,6 +391,19 @@ static long long sum_of_elements(const redisReply *r) {
     return sum;
 }
 
+bool is_new_string(const redisReply *shards, size_t i) {
+    if (i == 0) return true;
+    const redisReply *name = shards->element[i]->element[1],
+                     *before = shards->element[i - 1]->element[1];
+    return name->len != before->len || memcmp(name->str, before->str, (size_t)name->len) != 0;
+}
+
+long long count_strings(const redisReply *shards) {
+    long long nstrings = 0;
+    for (size_t i = 0; i < shards->elements; i++) nstrings += is_new_string(shards, i);
+    return nstrings;
+}
+
 long long command_batches(Client *c, const char *name, const char *key, const char *prefix,
                           long long first, long long n) {
     static char items[BATCH][128];

@@ -52,6 +52,12 @@ long long command_int(Client *c, const char *format, ...);
 long long command_batches(Client *c, const char *name, const char *key, const char *prefix,
                           long long first, long long n);
 
+/* Does entry i of a reply of BF.SHARDS name another string than the one before? Layers that share a string follow each
+ * other. */
+bool is_new_string(const redisReply *shards, size_t i);
+/* The strings that it names. */
+long long count_strings(const redisReply *shards);
+
 /* The text of a reply, to be freed. */
 char *reply_text(const redisReply *r);
 /* Whether the text is as wanted ("..." stands for anything). */

@@ -68,7 +68,7 @@ static void check_no_rest(Client *c) {
             } else {
                 const redisReply *shards =
                     command(c, "BF.SHARDS %b", name, (size_t)keys->element[j]->len);
-                if (shards->type == REDIS_REPLY_ARRAY) nlisted += (long long)shards->elements;
+                if (shards->type == REDIS_REPLY_ARRAY) nlisted += count_strings(shards);
             }
         }
         if (nshards == nlisted) return;

@@ -328,6 +328,39 @@ static const struct persistence {
     {"appendonly yes\nappendfsync always\naof-use-rdb-preamble yes\n", STOP_KILL, true},
 };
 
+/* The layers of a growing filter share a string, which is made as they come; somebody removes it meanwhile. */
+TEST(a_shared_string_that_is_lost_while_loading) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE from 0.0001 100000");
+    command_batches(c, "BF.MADD", "from", "i", 0, 6000000);
+    const redisReply *shards = command(c, "BF.SHARDS from");
+    CHECK(shards->elements >= 6);
+    CHECK_INT(count_strings(shards), 1);
+    bool lost = false;
+    for (long long at = 0;;) {
+        const redisReply *chunk = command(c, "BF.SCANDUMP from %lld", at);
+        REQUIRE(chunk->type == REDIS_REPLY_ARRAY && chunk->elements == 2);
+        const long long before = at;
+        at = chunk->element[0]->integer;
+        if (at == 0) break;
+        const char *data = chunk->element[1]->str;
+        const size_t nbytes = (size_t)chunk->element[1]->len;
+        const redisReply *made = command(c, "KEYS bf:{to}:*");
+        if (made->elements == 1 && !lost && before > 0) {
+            lost = true;
+            const char *name = made->element[0]->str;
+            EXPECT(c, "+OK", "RENAME %s aside", name);
+            EXPECT_ERROR(c, "SHARDLOST", "missing", "BF.LOADCHUNK to %lld %b", at, data, nbytes);
+            EXPECT(c, "*0", "KEYS bf:{to}:*");
+            EXPECT(c, "+OK", "RENAME aside %s", name);
+        }
+        EXPECT(c, "+OK", "BF.LOADCHUNK to %lld %b", at, data, nbytes);
+    }
+    CHECK(lost);
+    CHECK_STR(command_text(c, "DEBUG DIGEST-VALUE to"), command_text(c, "DEBUG DIGEST-VALUE from"));
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "to", "i", 5990000, 10000), 10000);
+}
+
 TEST(loading_goes_on_after_a_restart) {
     Server *source = server_start(NULL);
     EXPECT(source->client, "+OK", "BF.RESERVE k 0.0001 5000000 SEED 1 SHARDSIZE 1mb");

@@ -64,7 +64,7 @@ static struct totals sum_up(Client *c) {
             const redisReply *shards = command(c, "BF.SHARDS %b", name, length);
             sum.filters++;
             sum.items += command_int(c, "BF.CARD %b", name, length);
-            sum.shards += (long long)shards->elements;
+            sum.shards += count_strings(shards);
             for (size_t j = 0; j < shards->elements; j++)
                 sum.bytes += shards->element[j]->element[7]->integer;
         }

@@ -357,7 +357,9 @@ TEST(bad_values_are_refused_with_the_reason) {
         {49, {65}, 1, "number of layers out of range"},
         {50, {0}, 1, "unknown kind of layer"},
         {50, {0xff}, 1, "unknown kind of layer"},
-        {53, {1}, 1, "unknown flags of a layer"},
+        {53, {2}, 1, "unknown flags of a layer"},
+        {53, {1}, 1, "a first layer that is joined"},
+        {82, {1}, 1, "joined layers with several shards, or of different kinds"},
         {62, {0}, 8, "capacity out of range"},
         {62, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
         {70, {101}, 1, "more items than capacity"},
@@ -382,6 +384,104 @@ TEST(bad_values_are_refused_with_the_reason) {
         bytes[layouts[i].at] = layouts[i].value;
         CHECK(!check_corrupted(bytes, sizeof bytes));
     }
+}
+
+/* Three layers in one string, of 2, 3 and 5 blocks of 64 bytes; the third was not created yet. */
+static struct descriptor *joined(void) {
+    struct descriptor *d = descriptor_new("tag", 3);
+    d->error = 0.001;
+    d->shard_bytes = 1 << 20;
+    d->expansion = 2;
+    for (uint32_t i = 0, nblocks[] = {2, 3, 5}; i < 3; i++) {
+        const struct layout layout = {1, nblocks[i], 9, 7};
+        CHECK(descriptor_add_layer_joined(d, &layout, 100));
+    }
+    layer_mark_created(&d->layers[0], 0);
+    layer_mark_created(&d->layers[1], 0);
+    d->layers[0].nitems = d->layers[1].nitems = 100;
+    return d;
+}
+
+TEST(joined_layers_share_a_string) {
+    struct descriptor *d = joined();
+    uint8_t *bytes;
+    const size_t nbytes = encode(d, &bytes);
+    const char *problem;
+    struct descriptor *back = decode(bytes, nbytes, &problem);
+    REQUIRE(back);
+    static const size_t offsets[] = {0, 128, 320};
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct layer *layer = &back->layers[i];
+        CHECK_UINT(layer->flags, i == 0 ? 0 : LAYER_JOINED);
+        CHECK_UINT(layer->home, 0);
+        CHECK_UINT(layer->offset, offsets[i]);
+        CHECK_INT(layer_is_joined(layer), i > 0);
+    }
+    CHECK_UINT(descriptor_string_bytes(back, 0), 128 + 192);
+    CHECK_UINT(descriptor_nshards(back), 1);
+    CHECK_UINT(descriptor_shard_bytes(back), SHARD_HEADER_BYTES + 128 + 192);
+    layer_mark_created(&back->layers[2], 0);
+    CHECK_UINT(descriptor_string_bytes(back, 0), 128 + 192 + 320);
+    /* The next string begins with a layer of its own. */
+    const struct layout layout = {1, 7, 9, 7};
+    CHECK(descriptor_add_layer(back, &layout, 100));
+    CHECK(descriptor_add_layer_joined(back, &layout, 100));
+    CHECK_UINT(back->layers[3].home, 3);
+    CHECK_UINT(back->layers[4].home, 3);
+    CHECK_UINT(back->layers[4].offset, 7 * 64);
+    CHECK_UINT(descriptor_string_bytes(back, 0), 128 + 192 + 320);
+    CHECK_UINT(descriptor_string_bytes(back, 3), 7 * 64);
+    descriptor_free(back);
+    descriptor_free(d);
+    free(bytes);
+}
+
+/* As long as the string does not get longer than a shard may be, and whatever number of shards the sizing cut it into. */
+TEST(layers_join_while_there_is_room) {
+    struct descriptor *d = joined();
+    d->shard_bytes = SIZING_SHARD_OVERHEAD + (2 + 3 + 5 + 60) * 64;
+    const struct layout cut = {3, 20, 9, 7}, one_more = {1, 1, 9, 7}, several = {2, 1 << 20, 9, 7};
+    CHECK(descriptor_add_layer_joined(d, &cut, 100));
+    CHECK_UINT(d->layers[3].layout.nshards, 1);
+    CHECK_UINT(d->layers[3].layout.nblocks, 60);
+    CHECK_UINT(d->layers[3].home, 0);
+    CHECK(descriptor_add_layer_joined(d, &one_more, 100));
+    CHECK_UINT(d->layers[4].flags, 0);
+    CHECK_UINT(d->layers[4].home, 4);
+    CHECK(descriptor_add_layer_joined(d, &several, 100));
+    CHECK_UINT(d->layers[5].layout.nshards, 2);
+    CHECK_UINT(d->layers[5].home, 5);
+    CHECK(descriptor_add_layer_joined(d, &one_more, 100)); /* not behind one of two shards */
+    CHECK_UINT(d->layers[6].home, 6);
+    CHECK(descriptor_problem(d) == NULL);
+    descriptor_free(d);
+}
+
+TEST(joined_layers_that_can_not_be) {
+    struct descriptor *d = joined();
+    uint8_t *bytes;
+    d->layers[0].created[0] = 0;
+    d->layers[0].nitems = 0;
+    size_t nbytes = encode(d, &bytes);
+    check_refused(bytes, nbytes, "a joined layer behind one that does not exist");
+    free(bytes);
+    d->layers[0].created[0] = 1;
+    /* Each a legal shard, together longer than a string. */
+    d->layers[1].layout.nblocks = 5 << 20;
+    d->layers[2].layout.nblocks = 5 << 20;
+    nbytes = encode(d, &bytes);
+    check_refused(bytes, nbytes, "joined layers that are too long");
+    free(bytes);
+    d->layers[1].layout.nblocks = 3;
+    d->layers[2].kind = LAYER_CLASSIC;
+    d->layers[2].nbits = d->layers[2].nbytes = 8;
+    const struct layer behind = {
+        .kind = LAYER_BLOCKED, .flags = LAYER_JOINED, .capacity = 1, .layout = {1, 1, 9, 1}};
+    CHECK(descriptor_append(d, &behind));
+    nbytes = encode(d, &bytes);
+    check_refused(bytes, nbytes, "joined layers with several shards, or of different kinds");
+    free(bytes);
+    descriptor_free(d);
 }
 
 TEST(shard_header_is_the_pinned_one) {
