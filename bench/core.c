@@ -126,7 +126,7 @@ static struct item_hash hash_number(uint64_t number) {
 /* A filter that holds the numbers 0 … nitems-1 and is full. */
 static struct filter full_filter(uint64_t nitems, double error) {
     struct filter filter;
-    if (!sizing_plan(nitems, error, SHARD_NBYTES, &filter.layout)) {
+    if (!sizing_plan(nitems, error, SHARD_NBYTES, false, &filter.layout)) {
         fprintf(stderr, "core: no layout for %llu items\n", (unsigned long long)nitems);
         exit(1);
     }

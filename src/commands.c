@@ -360,7 +360,7 @@ static int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, in
         return REDISMODULE_OK;
     struct layout layout;
     const double error = sizing_layer_error(options.error, 0, options.expansion > 0);
-    if (!sizing_plan(options.capacity, error, options.shard_bytes, &layout))
+    if (!sizing_plan(options.capacity, error, options.shard_bytes, options.expansion == 0, &layout))
         return RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
     const uint64_t shard_bytes = SHARD_HEADER_BYTES + layout_shard_bytes(&layout);
     const double total_bits = (double)layout.nshards * (double)layout_shard_bytes(&layout) * 8;

@@ -20,7 +20,9 @@ struct filter *filter_new(const struct filter_options *options, const char *tag,
                           size_t tag_length) {
     struct layout layout;
     const double error = sizing_layer_error(options->error, 0, options->expansion > 0);
-    if (!sizing_plan(options->capacity, error, options->shard_bytes, &layout)) return NULL;
+    if (!sizing_plan(options->capacity, error, options->shard_bytes, options->expansion == 0,
+                     &layout))
+        return NULL;
     struct descriptor *descriptor = descriptor_new(tag, tag_length);
     if (!descriptor) return NULL;
     descriptor->id = options->id;
@@ -169,7 +171,11 @@ static void prefetch_by_hint(const struct filter *filter, const struct lookup *l
         const uintptr_t hint = filter->slots[layer->home][place.shard].hint;
         if (!hint) continue;
         const uintptr_t block = hint + layer->offset + place.block * layout_block_bytes(layout);
-        layout_prefetch(layout, (const uint8_t *)block, lookup->hash.bits);
+        /* At most one of several layers contains the item. */
+        if (filter->descriptor->nlayers > 1)
+            layout_prefetch_first(layout, (const uint8_t *)block, lookup->hash.bits);
+        else
+            layout_prefetch(layout, (const uint8_t *)block, lookup->hash.bits);
     }
 }
 
@@ -233,7 +239,7 @@ static bool grow(struct filter *filter) {
     const uint64_t capacity = sizing_next_capacity(descriptor_newest(descriptor)->capacity,
                                                    descriptor->expansion, descriptor->nlayers);
     struct layout layout;
-    return sizing_plan(capacity, next_error(descriptor), descriptor->shard_bytes, &layout) &&
+    return sizing_plan(capacity, next_error(descriptor), descriptor->shard_bytes, true, &layout) &&
            descriptor_add_layer_joined(descriptor, &layout, capacity);
 }
 

@@ -11,6 +11,8 @@
  * hashing, a + i*b, costs the same and does not: in blocks this small it gave several times the rate. */
 #define MULTIPLIER 0xf1357aea2e62a9c5u
 
+#define FIRST 4u /* probes that decide about most absent items */
+
 /* Bit p of a block is what GETBIT calls bit p: the most significant bit of a byte comes first. */
 static inline size_t byte_of(uint64_t state, unsigned shift) {
     return (size_t)(state >> (shift + 3));
@@ -26,22 +28,22 @@ struct item_hash layout_hash(const void *item, size_t nbytes, uint64_t seed) {
     return (struct item_hash){hash.high64, hash.low64};
 }
 
-/* Four bits are read before the first branch. Of an absent item's bits about half are set, so that a branch per bit
- * would be mispredicted every other time; after four, 15 of 16 absent items leave here, which predicts well. The reads
- * do not depend on each other, so that their cache misses overlap. */
+/* Of an absent item's bits about half are set, so that a branch per bit would be mispredicted every other time. FIRST
+ * bits are read before the only branch: 15 of 16 absent items leave there, which predicts well. Whatever passes is most
+ * likely present, and needs all the others. The reads do not depend on each other, so that their cache misses overlap. */
 bool layout_test(const struct layout *layout, const uint8_t *block, uint64_t bits) {
     const unsigned shift = 64u - layout->block_log2;
-    unsigned left = layout->nprobes;
-    for (; left >= 4; left -= 4) {
+    unsigned left = layout->nprobes, all = 0x80;
+    if (left > FIRST) {
         const uint64_t s0 = bits, s1 = s0 * MULTIPLIER, s2 = s1 * MULTIPLIER, s3 = s2 * MULTIPLIER;
-        const unsigned all = bit_at_80(block, s0, shift) & bit_at_80(block, s1, shift) &
-                             bit_at_80(block, s2, shift) & bit_at_80(block, s3, shift);
-        if (!(all & 0x80)) return false;
+        all &= bit_at_80(block, s0, shift) & bit_at_80(block, s1, shift) &
+               bit_at_80(block, s2, shift) & bit_at_80(block, s3, shift);
+        if (!all) return false;
         bits = s3 * MULTIPLIER;
+        left -= FIRST;
     }
-    for (; left > 0; left--, bits *= MULTIPLIER)
-        if (!(bit_at_80(block, bits, shift) & 0x80)) return false;
-    return true;
+    for (; left > 0; left--, bits *= MULTIPLIER) all &= bit_at_80(block, bits, shift);
+    return all != 0;
 }
 
 bool layout_set(const struct layout *layout, uint8_t *block, uint64_t bits) {
@@ -60,12 +62,16 @@ bool layout_set(const struct layout *layout, uint8_t *block, uint64_t bits) {
  * lines that the first probes will touch. */
 void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t bits) {
     const size_t nbytes = layout_block_bytes(layout);
-    if (nbytes <= 256) {
-        for (size_t at = 0; at < nbytes; at += 64) __builtin_prefetch(block + at);
+    if (nbytes > 256) {
+        layout_prefetch_first(layout, block, bits);
         return;
     }
+    for (size_t at = 0; at < nbytes; at += 64) __builtin_prefetch(block + at);
+}
+
+void layout_prefetch_first(const struct layout *layout, const uint8_t *block, uint64_t bits) {
     const unsigned shift = 64u - layout->block_log2;
-    for (unsigned i = 0; i < 8; i++, bits *= MULTIPLIER)
+    for (unsigned i = 0; i < FIRST; i++, bits *= MULTIPLIER)
         __builtin_prefetch(block + byte_of(bits, shift));
 }
 

@@ -55,6 +55,9 @@ static inline struct item_place layout_place(const struct layout *layout, uint64
 /* Asks the processor for the cache lines of a block, before layout_test or layout_set needs them. */
 void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t bits);
 
+/* The same, only what it takes to see that the item is not there: there is room for few lines on their way. */
+void layout_prefetch_first(const struct layout *layout, const uint8_t *block, uint64_t bits);
+
 /* Are all bits of the item set in its block? */
 bool layout_test(const struct layout *layout, const uint8_t *block, uint64_t bits);
 

@@ -17,13 +17,20 @@
  *     1e-5    23.96    29.67 +23.8%    26.83 +12.0%    25.42  +6.1%    24.70  +3.1%
  *     1e-6    28.76    38.83 +35.0%    33.79 +17.5%    31.30  +8.8%    30.04  +4.5%
  *
- * Narrow blocks are faster (one cache line), wide ones smaller. The narrowest width that stays within MAX_OVERHEAD of
- * the classic filter is taken, else the one that takes least memory. */
+ * Narrow blocks are faster (one cache line), wide ones smaller: a doubling of the width must save 3%. The overhead
+ * halves with each doubling, so that it ends below 6.5%.
+ *
+ * What a server counts is the memory that the allocator gives, and it rounds up, by 10% on average. Where a layer need
+ * not be tight, the rest is used: for narrower blocks if the allocation does for them too, then for more blocks. With
+ * those, fewer bits per item do, which is faster, and the rate is better than it must be. And where a further doubling
+ * of the width saves an eighth, because a smaller allocation does then, it is taken. */
 #include "sizing.h"
 
 #include <math.h>
 
-#define MAX_OVERHEAD 1.07 /* leaves room below the documented 8% for rounding to whole shards */
+#define WIDER       1.03
+#define STILL_WIDER 1.15
+#define NWIDTHS     (LAYOUT_MAX_BLOCK_LOG2 - LAYOUT_MIN_BLOCK_LOG2 + 1)
 
 /* E[(bits set / width)^k] after nthrows independent throws: the k-th moment around the mean, to second order, since
  * the number of distinct bits varies too. `miss` and `pair` are (1-1/width)^nthrows and (1-2/width)^nthrows. */
@@ -106,6 +113,10 @@ uint64_t sizing_size_class(uint64_t nbytes) {
     return (nbytes + step - 1) / step * step;
 }
 
+static uint64_t allocated(const struct layout *layout) {
+    return layout->nshards * sizing_size_class(layout_shard_bytes(layout) + SIZING_SHARD_OVERHEAD);
+}
+
 /* Cuts nblocks into shards. Of the few smallest numbers of shards that one is taken for which the allocator wastes
  * least: a shard one byte above a size class would pay for a quarter of a doubling more. All shards are equal, so that
  * some numbers of them need more blocks than others: what goes beyond 1% counts first. */
@@ -125,18 +136,34 @@ static bool cut(uint64_t nblocks, uint64_t shard_bytes, struct layout *layout) {
     for (uint64_t nshards = fewest; nshards <= most && nshards <= LAYOUT_MAX_SHARDS; nshards++) {
         const uint64_t share = (nblocks + nshards - 1) / nshards;
         const uint64_t excess = nshards * share > limit ? nshards * share - limit : 0;
-        const uint64_t total =
-            nshards * sizing_size_class(share * block_bytes + SIZING_SHARD_OVERHEAD);
+        const struct layout this = {.nshards = (uint32_t)nshards,
+                                    .nblocks = (uint32_t)share,
+                                    .block_log2 = layout->block_log2,
+                                    .nprobes = layout->nprobes};
+        const uint64_t total = allocated(&this);
         if (excess > least_excess) continue;
         /* A batch opens every shard: each further one must save 1%. */
         const uint64_t price = total + (nshards - fewest) * total / 100;
         if (excess == least_excess && price >= least) continue;
         least = price;
         least_excess = excess;
-        layout->nshards = (uint32_t)nshards;
-        layout->nblocks = (uint32_t)share;
+        *layout = this;
     }
     return true;
+}
+
+/* Adds the blocks that the shards' allocations have room for. What that gains is spent on fewer probes as long as the
+ * rate stays at three quarters of what it may be. */
+static void fill(double nitems, double error, uint64_t shard_bytes, struct layout *layout) {
+    const uint64_t least = layout_shard_bytes(layout) + SIZING_SHARD_OVERHEAD;
+    const uint64_t class = sizing_size_class(least),
+                   room = class < shard_bytes ? class : shard_bytes;
+    if (room > least)
+        layout->nblocks = (uint32_t)((room - SIZING_SHARD_OVERHEAD) / layout_block_bytes(layout));
+    const double nblocks = (double)layout->nshards * layout->nblocks;
+    while (layout->nprobes > 1 &&
+           rate_of(nitems, nblocks, layout->block_log2, layout->nprobes - 1u) <= 0.75 * error)
+        layout->nprobes--;
 }
 
 /* How many different items must come until `counted` of them were new? One that is a false positive when it comes is
@@ -153,23 +180,41 @@ static double items_to_come(double counted, double error) {
     return ceil(counted / (1 - lost));
 }
 
-bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, struct layout *layout) {
-    const double nitems = items_to_come((double)capacity, error),
-                 enough = (double)capacity * sizing_classic_bits(error) * MAX_OVERHEAD;
-    double least = INFINITY, nblocks = 0;
-    for (unsigned log2 = LAYOUT_MIN_BLOCK_LOG2; log2 <= LAYOUT_MAX_BLOCK_LOG2 && least > enough;
-         log2++) {
+/* Of layouts by width, up to one more than the `base`, that with the least allocation. */
+static const struct layout *least_allocated(const struct layout *widths, unsigned n,
+                                            unsigned base) {
+    const struct layout *best = NULL;
+    double least = INFINITY;
+    for (unsigned i = 0; i < n; i++) {
+        const double price = (double)allocated(&widths[i]) * (i > base ? STILL_WIDER : 1);
+        if (widths[i].nshards == 0 || price >= least) continue;
+        least = price;
+        best = &widths[i];
+    }
+    return best;
+}
+
+bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tight,
+                 struct layout *layout) {
+    const double nitems = items_to_come((double)capacity, error);
+    struct layout widths[NWIDTHS];
+    double least = INFINITY, factor = 1;
+    unsigned n = 0, base = 0;
+    for (; n < NWIDTHS && n < base + 2; n++, factor *= WIDER) {
+        const unsigned log2 = LAYOUT_MIN_BLOCK_LOG2 + n;
         if ((1u << (log2 - 3)) + SIZING_SHARD_OVERHEAD > shard_bytes) break; /* not even one fits */
         unsigned nprobes;
-        const double blocks = best_probes(nitems, error, log2, &nprobes),
-                     nbits = ldexp(blocks, (int)log2);
-        if (nbits >= least) continue;
-        least = nbits;
-        nblocks = blocks;
-        layout->block_log2 = (uint8_t)log2;
-        layout->nprobes = (uint8_t)nprobes;
+        const double nblocks = best_probes(nitems, error, log2, &nprobes),
+                     price = ldexp(nblocks, (int)log2) * factor;
+        widths[n] = (struct layout){.block_log2 = (uint8_t)log2, .nprobes = (uint8_t)nprobes};
+        if (!cut((uint64_t)nblocks, shard_bytes, &widths[n]) || price >= least) continue;
+        least = price;
+        base = n;
     }
-    return cut((uint64_t)nblocks, shard_bytes, layout);
+    if (!isfinite(least)) return false;
+    *layout = tight ? widths[base] : *least_allocated(widths, n, base);
+    if (!tight) fill(nitems, error, shard_bytes, layout);
+    return true;
 }
 
 double sizing_rate(const struct layout *layout, uint64_t nitems) {

@@ -20,8 +20,10 @@
 
 /* The smallest layout that holds `capacity` items, each of which was new to it when it came, at a false-positive rate
  * of at most `error`, in shards whose allocation is at most shard_bytes (more only where there would be over
- * LAYOUT_MAX_SHARDS of them). False when even the largest shards are too small for it. */
-bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, struct layout *layout);
+ * LAYOUT_MAX_SHARDS of them). `tight`: the fewest bytes; otherwise the least allocation, all of which is then used. False
+ * when even the largest shards are too small for it. */
+bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tight,
+                 struct layout *layout);
 
 /* The expected false-positive rate of a layer with this layout after nitems different items came, whether they were
  * new to it or false positives. */

@@ -115,7 +115,7 @@ static void check_growth(struct descriptor *descriptor) {
                                                    descriptor->expansion, descriptor->nlayers);
     const double error = sizing_layer_error(descriptor->error, descriptor->nlayers, true);
     struct layout layout;
-    if (!sizing_plan(capacity, error, descriptor->shard_bytes, &layout)) return;
+    if (!sizing_plan(capacity, error, descriptor->shard_bytes, true, &layout)) return;
     check_layout(&layout);
     HOLDS(descriptor_add_layer_joined(descriptor, &layout, capacity));
     check_home(descriptor, descriptor->nlayers - 1);

@@ -9,7 +9,9 @@
 static void check_sizing(const struct options *options) {
     struct layout layout;
     const double error = sizing_layer_error(options->error, 0, options->expansion > 0);
-    if (!sizing_plan(options->capacity, error, options->shard_bytes, &layout)) return;
+    if (!sizing_plan(options->capacity, error, options->shard_bytes, options->expansion == 0,
+                     &layout))
+        return;
     struct descriptor *descriptor = descriptor_new("tag", 3);
     descriptor->error = options->error;
     descriptor->shard_bytes = options->shard_bytes;

@@ -157,7 +157,7 @@ TEST(what_the_sizing_makes_can_be_stored) {
         struct layout layout;
         d->error = SIZING_MAX_ERROR;
         d->shard_bytes = SIZING_MIN_SHARD_BYTES;
-        if (CHECK(sizing_plan(capacity, 1e-12, d->shard_bytes, &layout)) &&
+        if (CHECK(sizing_plan(capacity, 1e-12, d->shard_bytes, true, &layout)) &&
             CHECK(descriptor_add_layer(d, &layout, capacity))) {
             uint8_t *bytes;
             const size_t nbytes = encode(d, &bytes);

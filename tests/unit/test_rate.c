@@ -94,7 +94,7 @@ static void add_layer(struct filter *filter, uint64_t capacity) {
     struct layer *layer = &filter->layers[filter->nlayers];
     const double error = sizing_layer_error(filter->error, filter->nlayers, filter->expansion > 0);
     memset(layer, 0, sizeof *layer);
-    if (!sizing_plan(capacity, error, filter->shard_bytes, &layer->layout)) abort();
+    if (!sizing_plan(capacity, error, filter->shard_bytes, true, &layer->layout)) abort();
     layer->capacity = capacity;
     layer->bytes = calloc(layer->layout.nshards, layout_shard_bytes(&layer->layout));
     filter->nlayers++;

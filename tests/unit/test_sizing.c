@@ -40,7 +40,7 @@ TEST(large_filters_stay_within_8_percent_of_the_classic_one) {
             for (size_t i = 0; i < N(shard_sizes); i++) {
                 const uint64_t n = (uint64_t)fmin(capacity, (double)SIZING_MAX_CAPACITY);
                 struct layout layout;
-                if (!sizing_plan(n, error, shard_sizes[i], &layout)) {
+                if (!sizing_plan(n, error, shard_sizes[i], true, &layout)) {
                     CHECK_FAIL("no plan for %g at %g", (double)n, error);
                     continue;
                 }
@@ -67,7 +67,7 @@ TEST(small_filters_are_not_wasteful) {
     for (size_t i = 0; i < N(capacities); i++) {
         for (size_t j = 0; j < N(errors); j++) {
             struct layout layout;
-            REQUIRE(sizing_plan(capacities[i], errors[j], 32 << 20, &layout));
+            REQUIRE(sizing_plan(capacities[i], errors[j], 32 << 20, true, &layout));
             check_sound(&layout, capacities[i], errors[j], 32 << 20);
             CHECK_UINT(layout.nshards, 1);
             if (layout.nblocks == 1) continue;
@@ -86,7 +86,7 @@ TEST(the_promise_holds_when_as_many_as_the_capacity_were_counted) {
     static const double errors[] = {0.25, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3};
     for (size_t i = 0; i < N(errors); i++) {
         struct layout layout;
-        REQUIRE(sizing_plan(20000, errors[i], 32 << 20, &layout));
+        REQUIRE(sizing_plan(20000, errors[i], 32 << 20, true, &layout));
         CHECK_RANGE(sizing_rate(&layout, items_to_come(&layout, 20000)) / errors[i], 0.97, 1);
     }
 }
@@ -100,7 +100,7 @@ TEST(tiny_filters_take_few_bytes) {
                  {10, 1e-3, 18}, {100, 1e-3, 180}, {100, 1e-4, 240}, {100, 1e-5, 300}};
     for (size_t i = 0; i < N(cases); i++) {
         struct layout layout;
-        REQUIRE(sizing_plan(cases[i].capacity, cases[i].error, 32 << 20, &layout));
+        REQUIRE(sizing_plan(cases[i].capacity, cases[i].error, 32 << 20, true, &layout));
         const uint64_t nbytes = SHARD_HEADER_BYTES + layout.nshards * layout_shard_bytes(&layout);
         if (!CHECK(nbytes <= cases[i].classic_nbytes * 108 / 100 + SHARD_HEADER_BYTES +
                                  layout_block_bytes(&layout)))
@@ -115,7 +115,7 @@ TEST(any_capacity_error_and_shard_size_gives_a_sound_layout) {
         for (size_t i = 0; i < N(errors); i++)
             for (size_t j = 0; j < N(shard_sizes); j++) {
                 struct layout layout;
-                REQUIRE(sizing_plan(capacity, errors[i], shard_sizes[j], &layout));
+                REQUIRE(sizing_plan(capacity, errors[i], shard_sizes[j], true, &layout));
                 check_sound(&layout, capacity, errors[i], shard_sizes[j]);
             }
 }
@@ -123,14 +123,14 @@ TEST(any_capacity_error_and_shard_size_gives_a_sound_layout) {
 /* Regression: blocks as large as the smallest shard left room for none, and a division by zero killed the server. */
 TEST(blocks_fit_into_the_smallest_shards) {
     struct layout layout;
-    REQUIRE(sizing_plan(100000, 1e-15, SIZING_MIN_SHARD_BYTES, &layout));
+    REQUIRE(sizing_plan(100000, 1e-15, SIZING_MIN_SHARD_BYTES, true, &layout));
     CHECK(layout_block_bytes(&layout) + SIZING_SHARD_OVERHEAD <= SIZING_MIN_SHARD_BYTES);
 }
 
 TEST(the_largest_capacity_does_not_overflow) {
     for (size_t i = 0; i < N(shard_sizes); i++) {
         struct layout layout;
-        REQUIRE(sizing_plan(SIZING_MAX_CAPACITY, 1e-9, shard_sizes[i], &layout));
+        REQUIRE(sizing_plan(SIZING_MAX_CAPACITY, 1e-9, shard_sizes[i], true, &layout));
         check_sound(&layout, SIZING_MAX_CAPACITY, 1e-9, shard_sizes[i]);
         CHECK_RANGE(bits_per_item(&layout, SIZING_MAX_CAPACITY), sizing_classic_bits(1e-9),
                     1.08 * sizing_classic_bits(1e-9));
@@ -141,7 +141,7 @@ TEST(the_largest_capacity_does_not_overflow) {
  * model changes from binomial to Poisson at 10^6. */
 TEST(rates_rise_with_the_load) {
     struct layout layout;
-    REQUIRE(sizing_plan(1000000, 1e-4, 32 << 20, &layout));
+    REQUIRE(sizing_plan(1000000, 1e-4, 32 << 20, true, &layout));
     CHECK(sizing_rate(&layout, 0) == 0);
     double before = 0;
     for (uint64_t n = 1000; n <= 4000000; n += n / 8) {
@@ -184,7 +184,7 @@ TEST(rates_of_all_built_layers_add_up_to_the_promise_at_most) {
             for (unsigned layer = 0; layer < SIZING_MAX_LAYERS; layer++) {
                 struct layout layout;
                 REQUIRE(sizing_plan(capacity, sizing_layer_error(errors[j], layer, true), 32 << 20,
-                                    &layout));
+                                    true, &layout));
                 sum += sizing_rate(&layout, capacity);
                 capacity = sizing_next_capacity(capacity, expansions[i], layer + 1);
             }
@@ -236,6 +236,41 @@ TEST(size_classes_are_those_of_jemalloc) {
         CHECK_UINT(sizing_size_class(classes[i][0]), classes[i][1]);
 }
 
+static uint64_t allocation(const struct layout *layout) {
+    return layout->nshards * sizing_size_class(layout_shard_bytes(layout) + SIZING_SHARD_OVERHEAD);
+}
+
+/* Where a layer need not be tight, what is allocated is used: there is no room for one more block in a shard, it takes no
+ * more memory than the tight layer of the same items, and its rate is no worse. */
+TEST(layouts_that_need_not_be_tight) {
+    static const double errors[] = {0.25, 1e-2, 1e-3, 6e-5, 1e-5, 1e-6, 1e-9, 1e-15};
+    unsigned nnarrower = 0, nfewer = 0, n = 0;
+    double tight_bytes = 0, loose_bytes = 0;
+    for (size_t i = 0; i < N(errors); i++)
+        for (size_t j = 0; j < N(shard_sizes); j++)
+            for (uint64_t capacity = 1; capacity < 1ull << 36; capacity = capacity * 2 + 1) {
+                struct layout tight, loose;
+                REQUIRE(sizing_plan(capacity, errors[i], shard_sizes[j], true, &tight));
+                REQUIRE(sizing_plan(capacity, errors[i], shard_sizes[j], false, &loose));
+                check_sound(&loose, capacity, errors[i], shard_sizes[j]);
+                CHECK(allocation(&loose) <= allocation(&tight));
+                const size_t room =
+                    sizing_size_class(layout_shard_bytes(&loose) + SIZING_SHARD_OVERHEAD) -
+                    layout_shard_bytes(&loose) - SIZING_SHARD_OVERHEAD;
+                if (sizing_size_class(shard_sizes[j]) == shard_sizes[j])
+                    CHECK(room < layout_block_bytes(&loose));
+                n++;
+                nnarrower += loose.block_log2 < tight.block_log2;
+                nfewer += loose.nprobes < tight.nprobes;
+                tight_bytes += (double)allocation(&tight) / (double)capacity;
+                loose_bytes += (double)allocation(&loose) / (double)capacity;
+            }
+    /* It is worth the trouble. */
+    CHECK(nnarrower > n / 5);
+    CHECK(nfewer > n / 10);
+    CHECK(loose_bytes < tight_bytes);
+}
+
 /* A shard just above a size class would waste up to a fifth of its memory. From several megabytes on there is a choice
  * of how many shards to cut a layer into, and the waste must be small. */
 TEST(shards_end_just_below_a_size_class) {
@@ -246,7 +281,7 @@ TEST(shards_end_just_below_a_size_class) {
         for (size_t j = 0; j < N(sizes); j++)
             for (double capacity = 1e7; capacity < 1e11; capacity *= 1.37) {
                 struct layout layout;
-                REQUIRE(sizing_plan((uint64_t)capacity, errors[i], sizes[j], &layout));
+                REQUIRE(sizing_plan((uint64_t)capacity, errors[i], sizes[j], true, &layout));
                 const uint64_t nbytes = layout_shard_bytes(&layout) + SIZING_SHARD_OVERHEAD;
                 const double waste = (double)sizing_size_class(nbytes) / (double)nbytes - 1;
                 worst = fmax(worst, waste);
@@ -257,7 +292,7 @@ TEST(shards_end_just_below_a_size_class) {
     CHECK(worst > 0); /* the measure itself works */
     /* The default: a full-size shard is allocated as 32 MiB, not 40. */
     struct layout layout;
-    REQUIRE(sizing_plan(1000000000, 1e-4, 32 << 20, &layout));
+    REQUIRE(sizing_plan(1000000000, 1e-4, 32 << 20, true, &layout));
     CHECK_UINT(sizing_size_class(layout_shard_bytes(&layout) + SIZING_SHARD_OVERHEAD), 32 << 20);
     CHECK_RANGE((double)layout_shard_bytes(&layout), 0.97 * (32 << 20), 32 << 20);
 }
