@@ -371,7 +371,7 @@ static void run_in_script(Client *c, const Args *args) {
 
 /* Keys of every kind, among them a filter that waits for further chunks. */
 static void make_keys(Client *c) {
-    tell(c, "FLUSHALL");
+    tell(c, "FLUSHALL SYNC"); /* memory that is freed later could make what follows fail */
     tell(c, "BF.RESERVE f0 0.01 10");
     tell(c, "BF.RESERVE f1 0.001 20000 SHARDSIZE 4096");
     tell(c, "BF.INSERT f2 CAPACITY 5 ITEMS a b c");
