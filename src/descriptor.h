@@ -125,6 +125,12 @@ static inline bool layer_is_joined(const struct layer *layer) {
     return layer->offset != 0;
 }
 
+/* The strings that begin with this layer: one for each shard, none if it shares that of the layer before. Whoever goes
+ * over a filter's strings, not over its bits, counts these. */
+static inline uint32_t layer_nstrings(const struct layer *layer) {
+    return layer_is_joined(layer) ? 0 : layer->layout.nshards;
+}
+
 /* Bytes of the blocks that a shard's string has now: the layer's own and those of created layers that joined it. Only
  * for a layer that is not joined itself. */
 size_t descriptor_string_bytes(const struct descriptor *descriptor, uint32_t home);

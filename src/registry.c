@@ -178,8 +178,7 @@ static size_t next_names(const struct descriptor *garbage, RedisModuleString **n
     size_t n = 0;
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
         const struct layer *layer = &garbage->layers[i];
-        if (layer_is_joined(layer)) continue;
-        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+        for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
             if (!layer_shard_created(layer, j)) continue;
             if (n == max) return n;
             names[n++] = shard_name(garbage, i, j);
@@ -220,8 +219,7 @@ static bool unlink_names(RedisModuleCtx *ctx, RedisModuleString **names, size_t 
 
 static bool any_exists(RedisModuleCtx *ctx, const struct descriptor *garbage) {
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
-        if (layer_is_joined(&garbage->layers[i])) continue;
-        for (uint32_t j = 0; j < garbage->layers[i].layout.nshards; j++) {
+        for (uint32_t j = 0; j < layer_nstrings(&garbage->layers[i]); j++) {
             if (!layer_shard_created(&garbage->layers[i], j)) continue;
             RedisModuleString *name = shard_name(garbage, i, j);
             bool there = false;

@@ -84,8 +84,7 @@ static void save_shards(RedisModuleIO *rdb, struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
-        if (layer_is_joined(layer)) continue; /* its home's string has it */
-        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+        for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
             if (!layer_shard_created(layer, j) && !layer->adoption) continue;
             const struct shard_slot *slot = shards_open(shards, i, j);
             /* Of an adopted string that is there but empty, one zero is saved, to tell it from a lost one. */
@@ -141,8 +140,7 @@ static const char *load_shards(RedisModuleIO *rdb, struct shards *shards) {
     const struct descriptor *descriptor = shards->filter->descriptor;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
-        if (layer_is_joined(layer)) continue;
-        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+        for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
             if (!layer_shard_created(layer, j) && !layer->adoption) continue;
             size_t nbytes;
             char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
@@ -325,8 +323,7 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
         .ctx = to_ctx, .filter = to, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
-        if (layer_is_joined(layer)) continue;
-        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+        for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
             const struct shard_slot *slot = shards_open(&source, i, j);
             /* A lost shard stays lost in the copy. */
             if (slot)
@@ -355,8 +352,7 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
         RedisModule_DigestAddLongLong(digest, layer->layout.nblocks);
         RedisModule_DigestAddLongLong(digest, (long long)layer->capacity);
         RedisModule_DigestAddLongLong(digest, (long long)layer->nitems);
-        if (layer_is_joined(layer)) continue; /* its bits are added with its home's */
-        for (uint32_t j = 0; j < layer->layout.nshards; j++) {
+        for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
             const struct shard_slot *slot = shards_open(&shards, i, j);
             RedisModule_DigestAddLongLong(digest, slot ? SHARD_READY : shards.status);
             if (slot) RedisModule_DigestAddStringBuffer(digest, (char *)slot->blocks, slot->nbytes);
@@ -376,8 +372,7 @@ static void move_shards(RedisModuleCtx *ctx, const struct descriptor *descriptor
                         int to) {
     RedisModule_SelectDb(ctx, from);
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
-        if (layer_is_joined(&descriptor->layers[i])) continue;
-        for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++) {
+        for (uint32_t j = 0; j < layer_nstrings(&descriptor->layers[i]); j++) {
             if (!layer_owns_shards(&descriptor->layers[i]) ||
                 !layer_shard_created(&descriptor->layers[i], j))
                 continue;

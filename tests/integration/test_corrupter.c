@@ -211,6 +211,22 @@ static void wait_for_sweeper(Server *s) {
     server_wait_info(s, "bf_sweeps_pending", "0");
 }
 
+/* The replica has the same, and the filters that were made leave no shards behind. */
+static void check_replica_and_death(Server *s, Server *replica) {
+    wait_for_sweeper(s);
+    server_wait_for_replica(s, replica);
+    CHECK_SAME_DATA(s, replica);
+    ask(s->client, "DEL k0 k1 k2");
+    wait_for_sweeper(s);
+    CHECK_STR(ask(s->client, "KEYS bf:{k[012]}*"), "*0");
+}
+
+static void check_restart(Server *s) {
+    Snapshot *before = snapshot_take(s);
+    server_restart(s, STOP_NOSAVE);
+    CHECK_SAME_SNAPSHOT(before, snapshot_take(s));
+}
+
 TEST(checksum_is_the_servers) {
     CHECK_UINT(crc64("123456789", 9), 0xe9c6d914c4b8d9ca);
 }
@@ -275,18 +291,11 @@ static void check_restore(const char *compression) {
     CHECK(naccepted > done / 50 && naccepted < done);
     if (in_detail()) printf("    %d payloads, %d accepted\n", done, naccepted);
     /* Shards of payloads that were refused halfway are on the primary alone, until they are swept. */
-    wait_for_sweeper(s);
-    server_wait_for_replica(s, replica);
-    CHECK_SAME_DATA(s, replica);
-    ask(c, "DEL k0 k1 k2");
-    wait_for_sweeper(s);
-    CHECK_STR(ask(c, "KEYS bf:{k[012]}*"), "*0");
+    check_replica_and_death(s, replica);
     CHECK_STR(ask(c, "KEYS bf:{again}*"), "*0");
     CHECK_STR(ask(c, "KEYS bf:{copy}*"), "*0");
     wait_for_sweeper(s);
-    Snapshot *before = snapshot_take(s);
-    server_restart(s, STOP_NOSAVE);
-    CHECK_SAME_SNAPSHOT(before, snapshot_take(s));
+    check_restart(s);
     check_cleaned_up(s, used);
     for (int i = 0; i < NSHAPES; i++) bytes_free(&dumps[i]);
 }
@@ -579,16 +588,9 @@ static void check_streams(const Stream *streams, unsigned nstreams) {
     }
     CHECK(ncomplete > done / 50 && ncomplete < done);
     if (in_detail()) printf("    %d streams, %d became filters\n", done, ncomplete);
-    wait_for_sweeper(s);
-    server_wait_for_replica(s, replica);
-    CHECK_SAME_DATA(s, replica);
-    ask(c, "DEL k0 k1 k2");
-    wait_for_sweeper(s);
-    CHECK_STR(ask(c, "KEYS bf:{k[012]}*"), "*0");
+    check_replica_and_death(s, replica);
     CHECK_STR(ask(c, "KEYS bf:{handed}*"), "*0");
-    Snapshot *before = snapshot_take(s);
-    server_restart(s, STOP_NOSAVE);
-    CHECK_SAME_SNAPSHOT(before, snapshot_take(s));
+    check_restart(s);
     check_cleaned_up(s, used);
 }
 
@@ -681,9 +683,7 @@ TEST(corrupted_descriptors) {
     CHECK(naccepted > done / 50 && naccepted < done);
     if (in_detail()) printf("    %d descriptors, %d accepted\n", done, naccepted);
     wait_for_sweeper(s);
-    Snapshot *before = snapshot_take(s);
-    server_restart(s, STOP_NOSAVE);
-    CHECK_SAME_SNAPSHOT(before, snapshot_take(s));
+    check_restart(s);
     for (int i = 0; i < NSHAPES; i++) bytes_free(&bytes[i]);
 }
 
@@ -770,9 +770,7 @@ TEST(overwritten_shards) {
         CHECK(!is_error(ask(c, "BF.MEXISTS %s i0 i1 i2 i3 i4 i5", key)));
     }
     wait_for_sweeper(s);
-    Snapshot *before = snapshot_take(s);
-    server_restart(s, STOP_NOSAVE);
-    CHECK_SAME_SNAPSHOT(before, snapshot_take(s));
+    check_restart(s);
 }
 
 /* ---- RDB files ---- */
