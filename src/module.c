@@ -2,7 +2,7 @@
 #define REDISMODULE_MAIN
 #include "redismodule.h"
 
-#include "commands/open.h"
+#include "commands/table.h"
 #include "config.h"
 #include "core/descriptor.h"
 #include "store/events.h"

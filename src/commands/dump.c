@@ -12,24 +12,14 @@
 
 #include "core/chunk.h"
 #include "core/classic.h"
+#include "commands/create.h"
 #include "commands/open.h"
+#include "commands/reply.h"
 #include "config.h"
 #include "store/filter.h"
 #include "store/statistics.h"
 #include "store/datatype.h"
 #include "commands/words.h"
-
-#define ERROR_BAD_ITERATOR "ERR bad iterator: a whole number is needed"
-#define ERROR_CHANGED                                                                              \
-    "ERR bad iterator: it is not of this filter, or the filter has grown or was replaced since; "  \
-    "start again from 0"
-#define ERROR_COMPLETE                                                                             \
-    "ERR item exists: BF.LOADCHUNK needs a key that does not exist, or a half-loaded filter"
-#define ERROR_NO_HEADER      "ERR bad chunk: there is no filter to continue; begin with the first chunk"
-#define ERROR_OTHER_ITERATOR "ERR bad chunk: it does not belong to this iterator"
-#define ERROR_ADOPTED                                                                              \
-    "ERR this filter has adopted strings, which are not copied in chunks; see docs/adopt.md"
-#define ERROR_MEMORY "ERR not enough memory for the filter's descriptor"
 
 static bool parse_iterator(RedisModuleCtx *ctx, const RedisModuleString *string,
                            uint64_t *iterator) {

@@ -5,10 +5,9 @@
 
 #include "commands/adopt.h"
 #include "commands/open.h"
+#include "commands/reply.h"
 #include "store/filter.h"
 #include "commands/words.h"
-
-#define ERROR_BAD_FIELD "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
 
 /* BF.CARD key */
 int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {

@@ -1,16 +1,11 @@
-/* commands.h: the BF.* commands. */
-#ifndef COMMANDS_H
-#define COMMANDS_H
+/* open.h: the one way from a name among the arguments to a filter. */
+#ifndef OPEN_H
+#define OPEN_H
 
 #include <stdbool.h>
 
 #include "redismodule.h"
 #include "store/strings.h"
-
-/* Registers all commands; false if the server refuses one. */
-bool commands_register(RedisModuleCtx *ctx);
-
-/* ---- for the files that hold further commands ---- */
 
 /* Opens a key and looks at it. False after replying WRONGTYPE. *filter is NULL if there is no such key; *key may be
  * NULL then too. Close *key in any case. The filter may be half loaded: only for commands that can deal with that. */
@@ -27,11 +22,8 @@ bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode, Redis
 bool open_existing_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter);
 
-/* Replies that a shard which is needed is not there, or is not what it should be. */
-int reply_lost(struct shards *shards);
-
-/* The tag for the shards of a new filter; false after replying why this name can't be a filter's. */
-bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
-             size_t *tag_length);
+/* As open_filter, for the commands that come by the thousand: *key is NULL if the filter was found without opening it. */
+bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                struct filter **filter);
 
 #endif
