@@ -6,11 +6,13 @@
 
 #include <string.h>
 
+#include "store/clock.h"
 #include "store/cluster.h"
 #include "store/contents.h"
 #include "store/events.h"
 #include "store/garbage.h"
 #include "store/identity.h"
+#include "store/living.h"
 #include "store/namecache.h"
 
 #define ENCODING_VERSION 1
@@ -24,14 +26,19 @@ enum saved_form {
 RedisModuleType *FilterType;
 
 void type_set(RedisModuleKey *key, struct filter *filter) {
-    registry_born(filter->descriptor);
+    garbage_born(filter->descriptor);
     RedisModule_ModuleTypeSetValue(key, FilterType, filter);
 }
 
 static void FilterFree(void *value) {
     recent_forget();
     const bool leaving = ((struct filter *)value)->leaving;
-    (leaving ? registry_left : registry_died)(filter_unwrap(value));
+    const int last_db = ((struct filter *)value)->last_db;
+    struct descriptor *descriptor = filter_unwrap(value);
+    if (leaving)
+        garbage_left(descriptor);
+    else
+        garbage_died(descriptor, last_db ? last_db - 1 : DATABASE_UNKNOWN);
 }
 
 /* Contexts to touch keys with where the server gives none: the type's callbacks. Two, because COPY works in two
@@ -63,7 +70,7 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
     const int flags = RedisModule_GetContextFlags(ctx);
     const bool snapshot = events_saving() || flags & REDISMODULE_CTX_FLAGS_IS_CHILD;
     const bool whole = !snapshot && !(flags & REDISMODULE_CTX_FLAGS_CLUSTER);
-    if (!snapshot && !whole) filter->packed_at = registry_tick();
+    if (!snapshot && !whole) filter->packed_at = clock_tick();
     RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
     save_descriptor(rdb, filter->descriptor);
     struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
@@ -96,7 +103,7 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, cons
     if (tag_length > DESCRIPTOR_MAX_TAG || !descriptor_set_tag(descriptor, tag, tag_length))
         return "the key's name is too long";
     descriptor->id = identity_restored(bytes, nbytes, tag, tag_length);
-    registry_purge(contexts[0], descriptor->id);
+    garbage_purge(contexts[0], descriptor->id);
     return NULL;
 }
 
@@ -118,7 +125,7 @@ static bool lives_elsewhere(RedisModuleIO *rdb, const struct descriptor *descrip
     const RedisModuleString *name = RedisModule_GetKeyNameFromIO(rdb);
     if (!(flags & REDISMODULE_CTX_FLAGS_CLUSTER) || !(flags & REDISMODULE_CTX_FLAGS_MASTER) ||
         flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) || !name ||
-        registry_state(descriptor->id) != FILTER_LIVE)
+        !living_has(descriptor->id))
         return false;
     /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be kept. */
     size_t length;
@@ -157,7 +164,7 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
     if (form == SAVED_WHOLE) descriptor_own_adopted(descriptor);
     const bool second = form == SAVED_DESCRIPTOR && lives_elsewhere(rdb, descriptor);
     struct filter *filter = filter_wrap(descriptor);
-    registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
+    garbage_born(descriptor); /* from here on FilterFree cleans up, shards included */
     if (form == SAVED_WHOLE) {
         struct shards shards = {.ctx = context_for(RedisModule_GetDbIdFromIO(rdb)),
                                 .filter = filter,
@@ -186,7 +193,8 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
     recent_forget();
-    if (filter->packed_at != registry_tick()) return;
+    filter->last_db = RedisModule_GetDbIdFromOptCtx(opt) + 1;
+    if (filter->packed_at != clock_tick()) return;
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
     const int flags = RedisModule_GetContextFlags(ctx);
     size_t length;
@@ -233,7 +241,7 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     descriptor->ncopies = 0;
     descriptor_own_adopted(descriptor);
     struct filter *to = filter_wrap(descriptor);
-    registry_born(descriptor);
+    garbage_born(descriptor);
 
     RedisModuleCtx *from_ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
     RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
@@ -254,18 +262,22 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
 
 static void FilterAuxSave(RedisModuleIO *rdb, int when) {
     (void)when;
-    registry_save(rdb);
+    RedisModule_SaveUnsigned(rdb, identity_nrestores());
+    garbage_save(rdb);
 }
 
 /* Where the server allows it, a file without anything to remember can be loaded without the module. */
 static void FilterAuxSaveIfAny(RedisModuleIO *rdb, int when) {
-    (void)when;
-    if (registry_has_something_to_save()) registry_save(rdb);
+    if (identity_nrestores() > 0 || garbage_count().npending > 0) FilterAuxSave(rdb, when);
 }
 
 static int FilterAuxLoad(RedisModuleIO *rdb, int version, int when) {
     (void)when;
-    return version <= ENCODING_VERSION && registry_load(rdb) ? REDISMODULE_OK : REDISMODULE_ERR;
+    if (version > ENCODING_VERSION) return REDISMODULE_ERR;
+    const uint64_t nrestores = RedisModule_LoadUnsigned(rdb);
+    if (!garbage_load(rdb)) return REDISMODULE_ERR;
+    identity_set_nrestores(nrestores);
+    return REDISMODULE_OK;
 }
 
 bool type_register(RedisModuleCtx *ctx) {
