@@ -64,7 +64,7 @@ TEST(arity_and_key_flags_are_declared) {
     check_info(c, "bf.mexists", -3, "...+RO +access...");
     check_info(c, "bf.card", 2, "...*1 +RO...");
     check_info(c, "bf.info", -2, "...*1 +RO...");
-    check_info(c, "bf.shards", 2, "...*1 +RO...");
+    check_info(c, "bf.shards", -2, "...*1 +RO...");
     check_info(c, "bf.heal", 2, "...*2 +RW +update...");
     check_info(c, "bf.descriptor", -2, "...+RW +access +update...");
     check_info(c, "bf.scandump", 3, "...+RO +access...");
@@ -101,7 +101,7 @@ TEST(wrong_arity_is_an_error) {
                            "BF.SHARDS",
                            "BF.HEAL",
                            "BF.DESCRIPTOR",
-                           "BF.SHARDS k k",
+                           "BF.SHARDS k FROM 0 0 COUNT 1 x",
                            "BF.HEAL k k",
                            "BF.DESCRIPTOR k a 1 b"};
     for (size_t i = 0; i < N(lines); i++)
