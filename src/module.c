@@ -25,7 +25,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
         return REDISMODULE_ERR;
     }
     descriptor_allocator =
-        (struct allocator){RedisModule_TryAlloc, RedisModule_Realloc, RedisModule_Free};
+        (struct allocator){RedisModule_TryAlloc, RedisModule_Realloc, RedisModule_Alloc, RedisModule_Calloc, RedisModule_Free};
     if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx) ||
         !statistics_start(ctx) || !events_start(ctx) || !recent_start(ctx))
         return REDISMODULE_ERR;

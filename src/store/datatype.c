@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "core/encoding.h"
+#include "core/names.h"
 #include "store/cluster.h"
 #include "store/contents.h"
 #include "store/events.h"
@@ -66,8 +68,8 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
     if (!snapshot && !whole) filter->packed_at = registry_tick();
     RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
     save_descriptor(rdb, filter->descriptor);
-    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
-    if (whole) contents_save(rdb, &shards);
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+    if (whole) contents_save(rdb, &strings);
 }
 
 static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *value) {
@@ -91,7 +93,7 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, cons
     size_t length = 0, tag_length = 0;
     const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
     const char *name = key ? RedisModule_StringPtrLen(key, &length) : "";
-    if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
+    if (!names_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
         return "in a cluster no shards can share the slot of this name";
     if (tag_length > DESCRIPTOR_MAX_TAG || !descriptor_set_tag(descriptor, tag, tag_length))
         return "the key's name is too long";
@@ -159,10 +161,9 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
     struct filter *filter = filter_wrap(descriptor);
     registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
     if (form == SAVED_WHOLE) {
-        struct shards shards = {.ctx = context_for(RedisModule_GetDbIdFromIO(rdb)),
-                                .filter = filter,
-                                .mode = REDISMODULE_READ | REDISMODULE_WRITE};
-        problem = contents_load(rdb, &shards);
+        struct strings strings = strings_of(context_for(RedisModule_GetDbIdFromIO(rdb)), filter,
+                                            REDISMODULE_READ | REDISMODULE_WRITE);
+        problem = contents_load(rdb, &strings);
     } else if (form != SAVED_DESCRIPTOR) {
         problem = "unknown form";
     } else if (!slot_fits(rdb, descriptor)) {
@@ -215,13 +216,11 @@ static size_t FilterFreeEffort(RedisModuleKeyOptCtx *ctx, const void *value) {
  * which runs the same COPY uses the same names. */
 static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *from = (struct filter *)value;
-    size_t nbytes, length, tag_length;
-    char *bytes = descriptor_bytes(from->descriptor, &nbytes);
-    const char *tag, *problem,
+    size_t length, tag_length;
+    const char *tag,
         *name = RedisModule_StringPtrLen(RedisModule_GetToKeyNameFromOptCtx(opt), &length);
-    struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
-    RedisModule_Free(bytes);
-    shard_tag(name, length, &tag, &tag_length);
+    struct descriptor *descriptor = descriptor_copy(from->descriptor);
+    names_tag(name, length, &tag, &tag_length);
     /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
     const bool same_tag = cluster_enabled(contexts[0]);
     if (!descriptor || (!same_tag && (tag_length > DESCRIPTOR_MAX_TAG ||
@@ -237,17 +236,16 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
 
     RedisModuleCtx *from_ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
     RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
-    struct shards source = {.ctx = from_ctx, .filter = from, .mode = REDISMODULE_READ};
-    struct shards target = {
-        .ctx = to_ctx, .filter = to, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+    struct strings source = strings_of(from_ctx, from, REDISMODULE_READ);
+    struct strings target = strings_of(to_ctx, to, REDISMODULE_READ | REDISMODULE_WRITE);
     contents_copy(&source, &target);
     return to;
 }
 
 static void FilterDigest(RedisModuleDigest *digest, void *value) {
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromDigest(digest));
-    struct shards shards = {.ctx = ctx, .filter = value, .mode = REDISMODULE_READ};
-    contents_digest(digest, &shards);
+    struct strings strings = strings_of(ctx, value, REDISMODULE_READ);
+    contents_digest(digest, &strings);
 }
 
 /* ---- what stands beside all keys ---- */

@@ -17,6 +17,7 @@
 
 #include "store/cluster.h"
 #include "store/identity.h"
+#include "core/encoding.h"
 #include "store/strings.h"
 #include "store/statistics.h"
 
@@ -175,6 +176,7 @@ static size_t next_names(const struct descriptor *garbage, RedisModuleString **n
 static void forget_names(struct descriptor *garbage, size_t n) {
     for (uint32_t i = 0; i < garbage->nlayers; i++) {
         struct layer *layer = &garbage->layers[i];
+        layer->nstored = 0;
         layer->nitems = 0; /* it may be saved like this, and without shards there can't be items */
         if (layer_is_joined(layer)) { /* gone with its home */
             if (!layer_shard_created(&garbage->layers[layer->home], 0)) layer_mark_lost(layer, 0);

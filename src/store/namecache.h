@@ -3,7 +3,7 @@
 #ifndef RECENT_H
 #define RECENT_H
 
-#include "store/strings.h"
+#include "store/value.h"
 
 /* Registers for what the server does to whole databases; false if it can't. */
 bool recent_start(RedisModuleCtx *ctx);
