@@ -38,9 +38,9 @@ struct part {
     uint32_t layer;
     uint32_t shard;
     uint32_t part;        /* which one, each CHUNK_PART_BYTES long but for the last */
-    bool young;           /* it is the table of a young shard, all of it; part is 0 */
     uint32_t nbytes;      /* of this part */
     const uint8_t *bytes; /* in a chunk; NULL where it is only planned */
+    bool young;           /* it is the table of a young shard, all of it; part is 0 */
 };
 
 /* ---- iterators ---- */
