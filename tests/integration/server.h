@@ -15,6 +15,7 @@ typedef struct Client Client;
 
 typedef struct Server {
     int port;
+    int port_claim;      /* keeps the port from other tests while the server is down */
     pid_t pid;           /* 0 while it is down */
     char dir[256];       /* data, log and configuration */
     Client *client;      /* the usual connection (RESP2, db 0); survives restarts */
@@ -30,7 +31,8 @@ typedef enum {
 } Stop;
 
 /* Starts a server with the module. config: lines of redis.conf, or NULL. The harness's own lines come first: no RDB
- * save points, no AOF, no keep-alive pings to replicas (offsets stand still), DEBUG allowed. Never NULL; if the server
+ * save points, no AOF, no keep-alive pings to replicas (offsets stand still), DEBUG allowed, hz 100 (the end of a
+ * fork is seen within 10 ms). Never NULL; if the server
  * does not come up the test has failed and every command on it answers an error. */
 Server *server_start(const char *config);
 /* The same with arguments to the module ("" for none; NULL: without the module). */
@@ -70,7 +72,7 @@ void server_wait_for_replica(Server *primary, Server *replica);
 
 /* A number from INFO, or -1. */
 long long server_info(Server *s, const char *field);
-/* Waits until the INFO field starts with this value, at most 20 s; the test fails if it never does. */
+/* Waits until the INFO field starts with this value, at most a minute; the test fails if it never does. */
 bool server_wait_info(Server *s, const char *field, const char *value);
 
 void pause_ms(unsigned ms);
