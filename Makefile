@@ -171,7 +171,7 @@ test-servers:
 	$(build) all $(call chosen,$(INTEGRATION))
 	@server=$$(scripts/valkey) && $$server --version && SERVER=$$server scripts/run-tests $(INTEGRATION)
 soak: all $(VARIANT)/tests/integration/test_model
-	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model fresh
+	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model chosen_seed
 crashtest: all $(VARIANT)/tests/integration/test_crash
 	@ONLY=test_crash TEST_TIMEOUT=86400 ROUNDS=$(or $(ROUNDS),100) scripts/run-tests $(filter %/test_crash,$^)
 deps:

@@ -1,4 +1,4 @@
-/* A Redis Cluster for tests: real nodes on free ports, formed in about three seconds, and a client that follows it.
+/* A Redis Cluster for tests: real nodes on free ports, formed in little more than two seconds, and a client that follows it.
  *
  * Every wait has a limit. What a test starts is stopped after it, as in server.h. */
 #ifndef CLUSTER_FIXTURE_H
@@ -61,6 +61,9 @@ void router_free(Router *router);
 /* The reply, to be freed. Redirections are followed for at most a minute; NULL then, and the test has failed. */
 redisReply *router_argv(Router *router, int argc, const char **argv, const size_t *lens);
 redisReply *router_command(Router *router, const char *format, ...);
+/* Waits until the sweeper of every node that serves slots has gone through all its work since the call: whatever it must
+ * not do, it had its chance. Each is given two small filters to remove, one after the other. */
+void cluster_wait_sweepers(Router *router);
 /* Like command_batches. */
 long long router_batches(Router *router, const char *name, const char *key, const char *prefix,
                          long long first, long long n);

@@ -144,6 +144,7 @@ TEST(says_what_it_cannot_do_and_changes_nothing) {
 TEST(keeps_the_time_to_live_and_removes_what_a_killed_run_left) {
     Server *s1 = server_start(NULL), *s2 = server_start(NULL);
     Client *a = s1->client, *b = s2->client;
+    EXPECT(a, "+OK", "BF.RESERVE k 0.01 100 SEED 1");
     EXPECT(a, "*2 :1 :1", "BF.MADD k a b");
     EXPECT(a, ":1", "EXPIRE k 10000");
     const redisReply *header = command(a, "BF.SCANDUMP k 0");

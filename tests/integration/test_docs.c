@@ -144,7 +144,7 @@ static bool has_style(const char *error) {
 
 TEST(errors_have_one_style) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, "+OK", "BF.RESERVE full 0.001 1 NONSCALING");
+    EXPECT(c, "+OK", "BF.RESERVE full 0.001 1 NONSCALING SEED 1");
     EXPECT(c, ":1", "BF.ADD full a");
     EXPECT(c, ":1", "BF.ADD lost a");
     EXPECT(c, ":1", "DEL %s", command(c, "BF.SHARDS lost")->element[0]->element[1]->str);

@@ -25,6 +25,7 @@ TEST(info_has_a_section_of_its_own) {
 TEST(info_counts_what_is_asked_for) {
     Server *s = server_start(NULL);
     Client *c = s->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.01 100 SEED 1");
     EXPECT(c, ":1", "BF.ADD k a");
     EXPECT(c, ":0", "BF.ADD k a");
     EXPECT(c, "*3 :1 :1 :0", "BF.MADD k b c b");
@@ -155,6 +156,7 @@ TEST(info_agrees_on_replicas) {
 /* An append-only file repeats old commands; nobody asked for them in this life. */
 TEST(work_is_counted_from_the_start_of_the_server) {
     Server *s = server_start("appendonly yes\nappendfsync always");
+    EXPECT(s->client, "+OK", "BF.RESERVE k 0.01 100 SEED 1");
     EXPECT(s->client, "*3 :1 :1 :1", "BF.MADD k a b c");
     CHECK_FIELD(s, "bf_items_added", 3);
     server_restart(s, STOP_NOSAVE);

@@ -26,7 +26,7 @@ static Pair start_pair(const char *config) {
 
 /* A filter with items <name>0 .. in every one of its shards. */
 static void fill(Client *c, const char *name) {
-    EXPECT(c, "+OK", "BF.RESERVE %s 0.000001 10000 SHARDSIZE 4096", name);
+    EXPECT(c, "+OK", "BF.RESERVE %s 0.000001 10000 SHARDSIZE 4096 SEED 1", name);
     CHECK_INT(command_batches(c, "BF.MADD", name, name, 0, NITEMS), NITEMS);
     CHECK_UINT(command(c, "BF.SHARDS %s", name)->elements, NSHARDS);
 }
@@ -182,7 +182,7 @@ TEST(eviction_of_the_descriptor) {
     EXPECT(c, ":1", "EXPIRE k 100000");
     EXPECT(c, "+OK", "CONFIG SET maxmemory-policy volatile-lru");
     EXPECT(c, "+OK", "CONFIG SET maxmemory 1");
-    for (int i = 0; i < 500 && command_int(c, "EXISTS k"); i++) pause_ms(20);
+    for (int i = 0; i < 6000 && command_int(c, "EXISTS k"); i++) pause_ms(10);
     EXPECT(c, "+OK", "CONFIG SET maxmemory 0");
     EXPECT(c, ":0", "EXISTS k");
     CHECK(server_info(pair.primary, "evicted_keys") >= 1);
@@ -195,13 +195,13 @@ TEST(memory_returns) {
     Client *c = pair.primary->client;
     EXPECT(c, ":1", "BF.ADD warm up");
     long long before = server_info(pair.primary, "used_memory");
-    EXPECT(c, "+OK", "BF.RESERVE k 0.0001 10000000 SHARDSIZE 1mb");
+    EXPECT(c, "+OK", "BF.RESERVE k 0.0001 10000000 SHARDSIZE 1mb SEED 1");
     command_batches(c, "BF.MADD", "k", "k", 0, 2000);
     CHECK(server_info(pair.primary, "used_memory") > before + (20 << 20));
     EXPECT(c, ":1", "DEL k");
     check_pair(pair, 1);
     long long after = 0;
-    for (int i = 0; i < 500; i++) {
+    for (int i = 0; i < 3000; i++) {
         after = server_info(pair.primary, "used_memory");
         if (after < before + (4 << 20)) break;
         pause_ms(20);
@@ -214,7 +214,7 @@ TEST(memory_returns) {
 TEST(snapshot_of_half_a_cleanup) {
     Server *s = server_start(NULL);
     Client *c = s->client;
-    EXPECT(c, "+OK", "BF.RESERVE k 0.0001 1000 EXPANSION 10000 SHARDSIZE 4096");
+    EXPECT(c, "+OK", "BF.RESERVE k 0.0001 1000 EXPANSION 10000 SHARDSIZE 4096 SEED 1");
     command_batches(c, "BF.MADD", "k", "k", 0, 60000);
     CHECK(command(c, "BF.SHARDS k")->elements > 5000);
     EXPECT(c, ":1", "DEL k");
@@ -595,7 +595,7 @@ TEST(garbage_that_the_primary_does_not_know) {
 TEST(payload_beyond_the_servers_limit) {
     Server *s = server_start("proto-max-bulk-len 1mb\nrdbcompression no");
     Client *c = s->client;
-    EXPECT(c, "+OK", "BF.RESERVE k 0.0001 1000000 SHARDSIZE 65536");
+    EXPECT(c, "+OK", "BF.RESERVE k 0.0001 1000000 SHARDSIZE 65536 SEED 1");
     command_batches(c, "BF.MADD", "k", "k", 0, 2000);
     redisReply *payload = dump(c, "k");
     CHECK(payload->len > 1 << 20);
@@ -714,6 +714,7 @@ TEST(watch) {
         {"BF.MADD k a b c", true},     {"BF.EXISTS k z", false}, {"BF.HEAL k", false},
         {"BF.RESERVE k 0.1 1", false}, {"DEL k", true},          {"BF.RESERVE k 0.1 100", true},
     };
+    EXPECT(c, "+OK", "BF.RESERVE k 0.01 100 SEED 1");
     EXPECT(c, ":1", "BF.ADD k a");
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         EXPECT(c, "+OK", "WATCH k");
@@ -790,7 +791,7 @@ TEST(keyspace_events) {
     static const struct {
         const char *command, *events;
     } cases[] = {
-        {"BF.RESERVE k 0.000001 4 NONSCALING", "bf.reserve "},
+        {"BF.RESERVE k 0.000001 4 NONSCALING SEED 1", "bf.reserve "},
         {"BF.RESERVE k 0.000001 4", ""},
         {"BF.ADD k a", "bf.add "},
         {"BF.ADD k a", ""},
@@ -803,6 +804,8 @@ TEST(keyspace_events) {
         {"DEL k", "del "},
         {"BF.EXISTS k a", ""},
         {"BF.ADD k a", "bf.reserve bf.add "},
+        {"DEL k", "del "},
+        {"BF.INSERT k SEED 1 ITEMS a", "bf.reserve bf.add "},
         {"BF.INSERT k ITEMS a b", "bf.add "},
         {"BF.INSERT k ITEMS a b", ""},
     };

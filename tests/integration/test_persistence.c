@@ -242,7 +242,7 @@ TEST(aof_holds_changes_only) {
 /* Both ids are derived from the original's; they were the same once. */
 TEST(a_copy_and_a_restored_dump_are_two_filters) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, ":1", "BF.ADD {t}original a");
+    EXPECT(c, "*1 :1", "BF.INSERT {t}original SEED 1 ITEMS a");
     const redisReply *dump = command(c, "DUMP {t}original");
     EXPECT(c, ":1", "COPY {t}original {t}copy");
     EXPECT(c, "+OK", "RESTORE {t}restored 0 %b", dump->str, (size_t)dump->len);
