@@ -16,6 +16,7 @@ enum {
     SWEEP_MS = 60000,
     ROUTE_MS = 60000,
     BATCH = 200,
+    NITEMS = 20000,           /* of a filter of some thirty small shards */
     TIMEOUT_MS = 4000,        /* of the nodes, unless the test's own configuration has another */
     FORMING_TIMEOUT_MS = 500, /* nodes that hear from each other twice as often agree sooner */
 };
@@ -451,4 +452,20 @@ long long router_batches(Router *router, const char *name, const char *key, cons
         done += batch;
     }
     return sum;
+}
+
+/* ---- a filter ---- */
+
+void cluster_fill(Router *router, const char *name, const char *prefix) {
+    CHECK_STR(
+        router_text(router, "BF.RESERVE %s 0.0001 %d SHARDSIZE 4096 SEED 1", name, 2 * NITEMS),
+        "+OK");
+    const long long added = router_batches(router, "BF.MADD", name, prefix, 0, NITEMS);
+    CHECK_RANGE((double)added, NITEMS - 20, NITEMS);
+}
+
+void cluster_check(Router *router, const char *name, const char *prefix) {
+    CHECK_INT(router_batches(router, "BF.MEXISTS", name, prefix, 0, NITEMS), NITEMS);
+    const long long wrong = router_batches(router, "BF.MEXISTS", name, "other", 0, 1000);
+    CHECK_RANGE((double)wrong, 0, 20);
 }

@@ -67,6 +67,9 @@ void cluster_wait_sweepers(Router *router);
 /* Like command_batches. */
 long long router_batches(Router *router, const char *name, const char *key, const char *prefix,
                          long long first, long long n);
+/* Makes a filter of some thirty shards of 4096 bytes, full of items prefix0 ..; and asks it for them, and for others. */
+void cluster_fill(Router *router, const char *name, const char *prefix);
+void cluster_check(Router *router, const char *name, const char *prefix);
 /* The text of the reply. Freed after the test. */
 const char *router_text(Router *router, const char *format, ...);
 
