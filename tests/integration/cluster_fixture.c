@@ -116,11 +116,16 @@ static void make_replicas(Cluster *cluster) {
     }
 }
 
-static void set_timeouts(Cluster *cluster, int ms, const char *no_failover) {
+void cluster_set_timeout(Cluster *cluster, int ms) {
     for (int i = 0; i < cluster->nnodes; i++)
-        EXPECT(cluster->node[i]->client, "+OK",
-               "CONFIG SET cluster-node-timeout %d cluster-replica-no-failover %s", ms,
-               no_failover);
+        if (cluster->node[i]->pid)
+            EXPECT(cluster->node[i]->client, "+OK", "CONFIG SET cluster-node-timeout %d", ms);
+}
+
+static void allow_failover(Cluster *cluster, bool yes) {
+    for (int i = 0; i < cluster->nnodes; i++)
+        EXPECT(cluster->node[i]->client, "+OK", "CONFIG SET cluster-replica-no-failover %s",
+               yes ? "no" : "yes");
 }
 
 /* Nodes find a new cluster sound after two seconds at the earliest; all the rest happens meanwhile. */
@@ -156,9 +161,11 @@ Cluster *cluster_start(int nprimaries, bool replicas, const char *config) {
     }
     const char *own = config ? strstr(config, "cluster-node-timeout ") : NULL;
     if (own) sscanf(own, "cluster-node-timeout %d", &timeout_ms);
-    set_timeouts(cluster, FORMING_TIMEOUT_MS, "yes");
+    allow_failover(cluster, false);
+    cluster_set_timeout(cluster, FORMING_TIMEOUT_MS);
     const bool formed = form(cluster);
-    set_timeouts(cluster, timeout_ms, "no");
+    cluster_set_timeout(cluster, timeout_ms);
+    allow_failover(cluster, true);
     return formed ? cluster : NULL;
 }
 

@@ -20,6 +20,9 @@ Cluster *cluster_start(int nprimaries, bool replicas, const char *config);
 
 /* Waits until all nodes that are up find the cluster sound and agree on who owns which slot. */
 bool cluster_wait(Cluster *cluster);
+/* How long the nodes wait for each other, here and now (4 s at the start, unless the configuration has another time). Short
+ * only for as long as a node is to be missed: on a busy machine others may be. */
+void cluster_set_timeout(Cluster *cluster, int ms);
 /* The slot of a key, and the index of the node that owned a slot at the start. */
 int cluster_slot(Cluster *cluster, const char *key);
 int cluster_home(const Cluster *cluster, int slot);

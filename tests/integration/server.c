@@ -441,6 +441,12 @@ void server_restart(Server *s, Stop how) {
     server_up(s);
 }
 
+void server_restart_unseen(Server *s, Stop how, Server *replica) {
+    kill(replica->pid, SIGSTOP);
+    server_restart(s, how);
+    kill(replica->pid, SIGCONT);
+}
+
 void server_reconfigure(Server *s, const char *module_args, const char *config) {
     if (module_args) {
         free(s->module_args);

@@ -50,6 +50,8 @@ void server_up(Server *s);
 /* The same for one that may refuse: false if it ended by itself. A crash fails the test all the same. */
 bool server_try_up(Server *s);
 void server_restart(Server *s, Stop how);
+/* The same while its replica stands still: that finds the new server at once, not at its next attempt a second later. */
+void server_restart_unseen(Server *s, Stop how, Server *replica);
 /* Takes effect at the next start. NULL leaves that part as it is. */
 void server_reconfigure(Server *s, const char *module_args, const char *config);
 

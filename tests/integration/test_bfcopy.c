@@ -101,7 +101,7 @@ TEST(copies_filters_and_verifies_them) {
 TEST(copies_what_matches_a_pattern) {
     Server *s1 = server_start(NULL), *s2 = server_start(NULL);
     Client *a = s1->client, *b = s2->client;
-    for (int i = 0; i < 5; i++) EXPECT(a, ":1", "BF.ADD crawl:%d item%d", i, i);
+    for (int i = 0; i < 5; i++) EXPECT(a, "*1 :1", "BF.INSERT crawl:%d SEED 1 ITEMS item%d", i, i);
     EXPECT(a, ":1", "BF.ADD other x");
     EXPECT(a, "+OK", "SET crawl:string x");
     EXPECT(b, ":1", "BF.ADD crawl:3 mine");

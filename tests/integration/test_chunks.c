@@ -296,6 +296,7 @@ TEST(a_half_loaded_filter_says_so) {
 /* Deleted, renamed, copied, expired: like any other key. */
 TEST(a_half_loaded_filter_is_a_key_like_any_other) {
     Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.01 100 SEED 1");
     EXPECT(c, "*2 :1 :1", "BF.MADD k a b");
     struct bytes chunks[MAX_CHUNKS];
     const size_t n = dump(c, "k", chunks);
@@ -435,7 +436,7 @@ TEST(loading_is_one_event_per_chunk_and_touches_watch) {
 
 TEST(names_may_be_anything) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, ":1", "BF.ADD k a");
+    EXPECT(c, "*1 :1", "BF.INSERT k SEED 1 ITEMS a");
     struct bytes chunks[MAX_CHUNKS];
     const size_t n = dump(c, "k", chunks);
     const char name[] = "\0}{\xff\r\n";

@@ -130,7 +130,7 @@ static bool wait_for_state(Server *s, const char *state) {
 
 /* While the cluster is down the server refuses the sweeper's commands; it must not forget its work. */
 TEST(expiry_while_the_cluster_is_down) {
-    Cluster *cluster = cluster_start(2, false, "cluster-node-timeout 1000");
+    Cluster *cluster = cluster_start(2, false, NULL);
     REQUIRE(cluster);
     Router *router = router_new(cluster);
     const char *name = cluster_name(cluster, "seen", 0, 8000);
@@ -138,6 +138,7 @@ TEST(expiry_while_the_cluster_is_down) {
     Client *c = cluster->node[0]->client;
     EXPECT(c, "+OK", "DEBUG SET-ACTIVE-EXPIRE 0");
     EXPECT(c, ":1", "PEXPIRE %s 50", name);
+    cluster_set_timeout(cluster, 1000);
     server_stop(cluster->node[1], STOP_KILL);
     REQUIRE(wait_for_state(cluster->node[0], "cluster_state:fail"));
     const long long nkeys = command_int(c, "DBSIZE");

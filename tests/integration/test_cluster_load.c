@@ -183,7 +183,7 @@ TEST(failover_by_command_under_load) {
 }
 
 TEST(failover_after_a_crash_under_load) {
-    Cluster *cluster = cluster_start(3, true, "cluster-node-timeout 2000");
+    Cluster *cluster = cluster_start(3, true, NULL);
     REQUIRE(cluster);
     Router *router = router_new(cluster);
     const char *name = cluster_name(cluster, "seen", 0, 5000);
@@ -193,11 +193,13 @@ TEST(failover_after_a_crash_under_load) {
     for (int i = 0; i < 100; i++) nsafe = add_and_wait(router, name, nsafe);
     const long long before = nsafe;
     CHECK(before > 0);
+    cluster_set_timeout(cluster, 2000);
     server_stop(cluster->node[0], STOP_KILL);
     /* Until the replica has taken over, and for a while after. Without a replica nothing is safe any more. */
     for (int i = 0; i < 20; i++) router_batches(router, "BF.MADD", name, "i", before, 50);
     CHECK(router->ndown > 0);
     check_safe(router, name, before);
+    cluster_set_timeout(cluster, 4000);
     server_up(cluster->node[0]);
     CHECK(cluster_wait(cluster));
     server_wait_info(cluster->node[0], "master_link_status", "up");

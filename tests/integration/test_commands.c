@@ -178,7 +178,7 @@ TEST(reserve_allocates_no_shards) {
     long long before = server_info(s, "used_memory");
     for (int i = 0; i < 20; i++) EXPECT(c, "+OK", "BF.RESERVE k%d 0.0001 1000000000", i);
     EXPECT(c, ":20", "DBSIZE");
-    CHECK_RANGE((double)(server_info(s, "used_memory") - before), 0, 2e6);
+    CHECK_RANGE((double)(server_info(s, "used_memory") - before), -2e6, 2e6);
 }
 
 /* ---- BF.ADD, BF.MADD, BF.EXISTS, BF.MEXISTS, BF.CARD ---- */
@@ -752,7 +752,7 @@ TEST(no_memory_is_oom) {
 
 TEST(databases_are_apart) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, ":1", "BF.ADD k a");
+    EXPECT(c, "*1 :1", "BF.INSERT k SEED 1 ITEMS a");
     EXPECT(c, "+OK", "SELECT 3");
     EXPECT(c, ":0", "BF.EXISTS k a");
     EXPECT(c, ":1", "BF.ADD k b");

@@ -22,7 +22,7 @@ enum {
     SOAK_OPS = 10000,
     SAMPLE = 64,
     STEP_MS = 10,
-    LIMIT_MS = 30000,
+    LIMIT_MS = 60000,
     MAX_QUEUED = 5,
     NREMEMBERED = 12,
 };

@@ -94,8 +94,9 @@ TEST(time_to_live) {
 
 /* A server that evicts what was not used of late must see that the filter is used. */
 TEST(the_server_sees_the_use) {
-    Client *c =
-        server_start("maxmemory 100mb\nmaxmemory-policy allkeys-lfu\nlfu-log-factor 0")->client;
+    Client *c = server_start("maxmemory 100mb\nmaxmemory-policy allkeys-lfu\nlfu-log-factor 0\n"
+                             "lfu-decay-time 0")
+                    ->client;
     EXPECT(c, ":1", "BF.ADD f x");
     const long long before = command_int(c, "OBJECT FREQ f");
     for (int i = 0; i < 50; i++) EXPECT(c, ":1", "BF.EXISTS f x");
