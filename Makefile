@@ -67,9 +67,10 @@ Q := @
 say = @printf '  %-4s %s\n' $(1) '$(2)'
 endif
 
-# Of these test files, those that ONLY chooses; and a make that builds, on all cores unless it was told how many.
+# Of these test files, those that ONLY chooses; and a make that builds, on all cores unless told.
 chosen = $(if $(ONLY),$(shell ONLY='$(ONLY)' scripts/run-tests --list $(1)),$(1))
-build = @$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
+build = @$(MAKE) --no-print-directory \
+	$(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
 
 .PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers fuzz fuzz-afl analyze demo worker \
 	deps format check-format \
@@ -84,7 +85,7 @@ help:
 	@echo 'make run           start redis-server with the module (PORT=6379 DIR=./data SERVER=redis-server)'
 	@echo 'make test          unit and integration tests (SERVER=/path/to/redis-or-valkey-server)'
 	@echo 'make unit          unit tests alone; make integration: the others alone'
-	@echo '                   ONLY=file or ONLY=file:test runs a part of them; JOBS=n files at a time, else one per core'
+	@echo '                   ONLY=file or ONLY=file:test runs a part of them, JOBS=n at a time'
 	@echo 'make crashtest     kill a server ROUNDS=100 times while it is written to, and look for what was lost'
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
@@ -98,7 +99,8 @@ help:
 	@echo 'make format        format the sources; make check-format: fail if they are not'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
-	@echo 'SANITIZER=address  with any of these: build and run under ASAN and UBSAN; V=1 shows the commands of the build'
+	@echo 'SANITIZER=address  with any of these: build and run under ASAN and UBSAN'
+	@echo 'V=1                with any of these: show the commands of the build'
 
 # The copy is compared, not dated: whichever compiler was asked for last is the one at the top. install replaces the
 # file rather than writing into it, since a running server may have the old one mapped.

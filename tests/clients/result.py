@@ -15,7 +15,7 @@ class Result(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
-        if os.environ.get("TEST_ANNOUNCE"):  # scripts/run-tests names the test that crashes or hangs
+        if os.environ.get("TEST_ANNOUNCE"):  # run-tests names the test that crashes or hangs
             print(f"  run     {name_of(test)}", flush=True)
         self.start = time.monotonic()
 
@@ -40,10 +40,13 @@ class Result(unittest.TestResult):
 
 
 def run_tests(module):
-    """Those whose name contains the first argument, or the one with exactly this name. Returns the exit status."""
+    """Those whose name contains the first argument, or the one with exactly this name.
+
+    Returns the exit status."""
     only = sys.argv[1] if len(sys.argv) > 1 else ""
     result = Result()
-    tests = [test for group in unittest.defaultTestLoader.loadTestsFromModule(module) for test in group]
+    groups = unittest.defaultTestLoader.loadTestsFromModule(module)
+    tests = [test for group in groups for test in group]
     exact = [test for test in tests if name_of(test) == only]
     for test in exact or [test for test in tests if only in test.id()]:
         test.run(result)

@@ -21,7 +21,8 @@ WAIT = 60  # seconds; no wait is longer
 
 
 def take_port():
-    """A free port, and the claim to it: as in tests/integration/server.c, nobody else takes it while the server is down."""
+    """A free port and the claim to it, as in tests/integration/server.c: nobody else takes it while
+    the server is down."""
     for attempt in range(10000):
         port = 10000 + (os.getpid() * 7919 + attempt) % 10000
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)

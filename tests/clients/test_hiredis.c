@@ -1,5 +1,5 @@
-/* hiredis as an application uses it: types of replies, pipelining, binary arguments. The other tests in C use it too,
- * but see replies as text. */
+/* hiredis as an application uses it: types of replies, pipelining, binary arguments. The other
+ * tests in C use it too, but see replies as text. */
 #include "check.h"
 
 #include <hiredis/hiredis.h>

@@ -55,8 +55,8 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Who serves what and who replicates whom, as a node sees it: of each line of CLUSTER NODES the id, the primary's id
- * and the slots (those on the move are shown by their two nodes alone). */
+/* Who serves what and who replicates whom, as a node sees it: of each line of CLUSTER NODES the id,
+ * the primary's id and the slots (those on the move are shown by their two nodes alone). */
 static const char *roles_seen(Client *c) {
     char *text = NULL, *lines[CLUSTER_MAX_NODES], *rest, *after;
     size_t len, n = 0;
@@ -128,7 +128,8 @@ static void allow_failover(Cluster *cluster, bool yes) {
                yes ? "no" : "yes");
 }
 
-/* Nodes find a new cluster sound after two seconds at the earliest; all the rest happens meanwhile. */
+/* Nodes find a new cluster sound after two seconds at the earliest; all the rest happens meanwhile.
+ */
 static bool form(Cluster *cluster) {
     for (int i = 1; i < cluster->nnodes; i++)
         for (int j = 0; j < i; j++)

@@ -7,7 +7,8 @@ static const char binary_name[] = "\x00{\xff}\r\n \x00";
 #define BINARY_NAME binary_name, sizeof(binary_name) - 1
 
 void fixture_fill(Client *c) {
-    /* Fixed seeds keep the replies exact. Only `default` has a random one, and a single item: no other is ever asked for. */
+    /* Fixed seeds keep the replies exact. Only `default` has a random one, and a single item: no
+     * other is ever asked for. */
     EXPECT(c, "+OK", "BF.RESERVE reserved 0.001 1000000000 SEED 4");
     EXPECT(c, "+OK", "BF.RESERVE sharded 0.0001 20000 SEED 1 SHARDSIZE 4096");
     CHECK_INT(command_batches(c, "BF.MADD", "sharded", "s", 0, NITEMS), NITEMS);

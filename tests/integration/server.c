@@ -112,7 +112,8 @@ static void print_tail(Server *s, const char *name) {
     free(content);
 }
 
-/* The whole report of a crash or a sanitizer, if there is one: the tail alone may miss its beginning. */
+/* The whole report of a crash or a sanitizer, if there is one: the tail alone may miss its
+ * beginning. */
 static bool print_report(Server *s, const char *name, const char *mark) {
     char *content = server_read_file(s, name, NULL);
     const char *report = content ? strstr(content, mark) : NULL;
@@ -149,7 +150,8 @@ static bool port_is_free(int port) {
 }
 
 /* Test files run side by side, and a server keeps its port while it is down. A port is claimed by a
- * name that the kernel forgets when the process ends, a socket's; tests/clients/server.py does the same. */
+ * name that the kernel forgets when the process ends, a socket's; tests/clients/server.py does the
+ * same. */
 static int claim_port(int port) {
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     const int len =
@@ -207,7 +209,8 @@ static void exec_server(Server *s) {
     int null = open("/dev/null", O_RDONLY);
     dup2(null, 0);
     if (preload && *preload) {
-        /* Leaks: a server frees little at exit. Null: it asks for absurd sizes with "try" and copes. */
+        /* Leaks: a server frees little at exit. Null: it asks for absurd sizes with "try" and
+         * copes. */
         setenv("LD_PRELOAD", preload, 1);
         setenv("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1", 1);
         setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
@@ -302,7 +305,8 @@ static Server *server_new(const char *module_args, const char *config) {
     return s;
 }
 
-/* Whether it answers PONG; a server that is still loading answers an error, and one that hangs answers nothing. */
+/* Whether it answers PONG; a server that is still loading answers an error, and one that hangs
+ * answers nothing. */
 static bool answers(Server *s, int ms) {
     if (!client_connect(s->client)) return false;
     redisSetTimeout(s->client->redis, (struct timeval){ms / 1000, ms % 1000 * 1000});
@@ -331,8 +335,9 @@ void server_up(Server *s) {
     kill_now(s);
 }
 
-/* Two things on a bad file are the server's own and no matter of the module: it panics on a key that comes twice, and
- * after it has refused a file its built-in checker may never come to the end of a module's value. */
+/* Two things on a bad file are the server's own and no matter of the module: it panics on a key
+ * that comes twice, and after it has refused a file its built-in checker may never come to the end
+ * of a module's value. */
 static bool refused_already(Server *s) {
     return server_logged(s, "Internal error in RDB reading") ||
            server_logged(s, "Short read or OOM loading DB");

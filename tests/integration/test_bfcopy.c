@@ -1,4 +1,5 @@
-/* scripts/bfcopy: filters from server to server, also from RedisBloom, for which a stand-in answers from its dumps. */
+/* scripts/bfcopy: filters from server to server, also from RedisBloom, for which a stand-in answers
+ * from its dumps. */
 #include "check.h"
 #include "client.h"
 #include "fixture.h"
@@ -16,7 +17,8 @@
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Runs bfcopy between the servers at two ports; what it printed, errors included, is freed after the test. */
+/* Runs bfcopy between the servers at two ports; what it printed, errors included, is freed after
+ * the test. */
 static const char *run(int from, int to, const char *arguments, int *status) {
     char line[1024];
     snprintf(line, sizeof line,

@@ -1,4 +1,5 @@
-/* BF.SCANDUMP and BF.LOADCHUNK: filters on their way from server to server, and everything that can come between. */
+/* BF.SCANDUMP and BF.LOADCHUNK: filters on their way from server to server, and everything that can
+ * come between. */
 #include "check.h"
 #include "client.h"
 #include "fixture.h"
@@ -333,7 +334,8 @@ static const struct persistence {
     {"appendonly yes\nappendfsync always\naof-use-rdb-preamble yes\n", STOP_KILL, true},
 };
 
-/* The layers of a growing filter share a string, which is made as they come; somebody removes it meanwhile. */
+/* The layers of a growing filter share a string, which is made as they come; somebody removes it
+ * meanwhile. */
 TEST(a_shared_string_that_is_lost_while_loading) {
     Client *c = server_start(NULL)->client;
     EXPECT(c, "+OK", "BF.RESERVE from 0.0001 100000 SEED 1");

@@ -1,5 +1,5 @@
-/* Filters in a Redis Cluster: a filter and its shards share a slot, and live and die together. How they move is in
- * test_cluster_moves.c, what happens under load in test_cluster_load.c. */
+/* Filters in a Redis Cluster: a filter and its shards share a slot, and live and die together. How
+ * they move is in test_cluster_moves.c, what happens under load in test_cluster_load.c. */
 #include "check.h"
 #include "client.h"
 #include "cluster_fixture.h"
@@ -95,7 +95,8 @@ TEST(rename_copy_restore_and_flush) {
     EXPECT(c, ":1", "DEL %s", brace);
     CHECK_SHARDS(cluster->node[home], nshards);
 
-    /* DUMP carries no bits here: the payload is good for the same shards only, in the same slot, under one name. */
+    /* DUMP carries no bits here: the payload is good for the same shards only, in the same slot,
+     * under one name. */
     const redisReply *dump = command(c, "DUMP {t}d");
     const char *elsewhere = cluster_name(cluster, "x", slot + 1, slot + 100);
     if (cluster_home(cluster, slot + 100) == home) {
@@ -128,7 +129,8 @@ static bool wait_for_state(Server *s, const char *state) {
     return CHECK_FAIL("the cluster does not become %s", state);
 }
 
-/* While the cluster is down the server refuses the sweeper's commands; it must not forget its work. */
+/* While the cluster is down the server refuses the sweeper's commands; it must not forget its work.
+ */
 TEST(expiry_while_the_cluster_is_down) {
     Cluster *cluster = cluster_start(2, false, NULL);
     REQUIRE(cluster);

@@ -56,7 +56,8 @@ static bool work(struct load *load) {
            CHECK_INT(router_batches(load->router, "BF.MEXISTS", load->name, "i", older, n), n);
 }
 
-/* Moves slots by redis-cli from node 0 to node 1, `pipeline` keys at a time, while the load goes on. */
+/* Moves slots by redis-cli from node 0 to node 1, `pipeline` keys at a time, while the load goes
+ * on. */
 static void reshard_under_load(Cluster *cluster, struct load *load, int nslots,
                                const char *pipeline) {
     const double start = seconds();
@@ -110,11 +111,11 @@ static const char *from_environment(const char *name, const char *otherwise) {
     return value && *value ? value : otherwise;
 }
 
-/* No single value of a server can hold this many bytes. They move one by one, since a node is deaf while it packs what
- * one MIGRATE takes along: with redis-cli's usual ten shards, for so long on a busy machine that it is taken for dead.
- * With few items the shards compress well on their way; CLUSTER_ITEMS=20000000 puts more into them first,
- * CLUSTER_PIPELINE=10 moves ten at a time, CLUSTER_CONFIG="rdbcompression no" changes the configuration:
- * docs/cluster.md has the figures. */
+/* No single value of a server can hold this many bytes. They move one by one, since a node is deaf
+ * while it packs what one MIGRATE takes along: with redis-cli's usual ten shards, for so long on a
+ * busy machine that it is taken for dead. With few items the shards compress well on their way;
+ * CLUSTER_ITEMS=20000000 puts more into them first, CLUSTER_PIPELINE=10 moves ten at a time,
+ * CLUSTER_CONFIG="rdbcompression no" changes the configuration: docs/cluster.md has the figures. */
 TEST(reshard_of_more_than_512_mb) {
     const long long nitems = atoll(from_environment("CLUSTER_ITEMS", "1000"));
     char config[256];
@@ -141,7 +142,8 @@ TEST(reshard_of_more_than_512_mb) {
 
 /* ---- failover ---- */
 
-/* Adds items and waits for a replica to have each batch; returns how many are safe by the server's word. */
+/* Adds items and waits for a replica to have each batch; returns how many are safe by the server's
+ * word. */
 static long long add_and_wait(Router *router, const char *name, long long first) {
     const long long n = 50;
     if (router_batches(router, "BF.MADD", name, "i", first, n) < 0) return first;
@@ -195,7 +197,8 @@ TEST(failover_after_a_crash_under_load) {
     CHECK(before > 0);
     cluster_set_timeout(cluster, 2000);
     server_stop(cluster->node[0], STOP_KILL);
-    /* Until the replica has taken over, and for a while after. Without a replica nothing is safe any more. */
+    /* Until the replica has taken over, and for a while after. Without a replica nothing is safe
+     * any more. */
     for (int i = 0; i < 20; i++) router_batches(router, "BF.MADD", name, "i", before, 50);
     CHECK(router->ndown > 0);
     check_safe(router, name, before);

@@ -1,4 +1,5 @@
-/* Slots that move between the nodes of a cluster, step by step: at no moment is a shard taken for lost or for garbage. */
+/* Slots that move between the nodes of a cluster, step by step: at no moment is a shard taken for
+ * lost or for garbage. */
 #include "check.h"
 #include "client.h"
 #include "cluster_fixture.h"
@@ -97,7 +98,8 @@ TEST(slow_migration_shards_first) {
     router_free(move.router);
 }
 
-/* A replica has no part in a migration and does not know of it: it must not call a shard lost that has moved. */
+/* A replica has no part in a migration and does not know of it: it must not call a shard lost that
+ * has moved. */
 TEST(reads_on_a_replica_during_a_migration) {
     struct move move;
     REQUIRE(prepare(&move, cluster_start(3, true, NULL), "seen"));
@@ -147,7 +149,8 @@ TEST(migration_that_is_called_off) {
     router_free(move.router);
 }
 
-/* The same with a failover of the source: its replica saw a DEL, and knows nothing of a migration. */
+/* The same with a failover of the source: its replica saw a DEL, and knows nothing of a migration.
+ */
 TEST(migration_whose_source_fails_over) {
     struct move move;
     REQUIRE(prepare(&move, cluster_start(3, true, NULL), "seen"));

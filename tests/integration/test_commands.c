@@ -1,7 +1,8 @@
-/* Every command: its replies in RESP2 and RESP3, its errors, and what it accepts as a key, an item and a number.
+/* Every command: its replies in RESP2 and RESP3, its errors, and what it accepts as a key, an item
+ * and a number.
  *
- * Filters of more than a few items get a fixed SEED: with a random one, a false positive would now and then answer 0 for
- * a new item. */
+ * Filters of more than a few items get a fixed SEED: with a random one, a false positive would now
+ * and then answer 0 for a new item. */
 #include "check.h"
 #include "client.h"
 
@@ -600,7 +601,8 @@ TEST(plan_tells_what_reserve_makes) {
         CHECK_RANGE(number_of(shards->element[i], "bytes"), nbytes, nbytes);
 }
 
-/* At most 1.08 times the ideal for fixed filters of 10^5 items and more; small ones one block and a header. */
+/* At most 1.08 times the ideal for fixed filters of 10^5 items and more; small ones one block and a
+ * header. */
 TEST(plan_is_frugal) {
     Client *c = server_start(NULL)->client;
     const char *rates[] = {"0.01", "0.001", "0.0001", "0.00001"};

@@ -1,6 +1,7 @@
-/* Crashes: the server is killed at a random moment while items are added, filters grow, shards and whole filters are
- * made, the append-only file is rewritten and snapshots are taken. Whatever was answered before must be there after the
- * restart. In every third round the replica takes over instead, and what it had confirmed must be there.
+/* Crashes: the server is killed at a random moment while items are added, filters grow, shards and
+ * whole filters are made, the append-only file is rewritten and snapshots are taken. Whatever was
+ * answered before must be there after the restart. In every third round the replica takes over
+ * instead, and what it had confirmed must be there.
  *
  * Three rounds; `make crashtest ROUNDS=n` runs n. */
 #include "check.h"
@@ -78,7 +79,8 @@ static bool get_reply(redisContext *redis, long long *number) {
     return true;
 }
 
-/* One pipeline of batches. With `confirmed`, they count as answered only when a replica has them. */
+/* One pipeline of batches. With `confirmed`, they count as answered only when a replica has them.
+ */
 static bool write_some(redisContext *redis, bool confirmed) {
     Flight flights[MAX_PIPELINE];
     const int n = 1 + (int)draw(MAX_PIPELINE);

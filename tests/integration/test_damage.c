@@ -1,5 +1,5 @@
-/* Somebody laid hands on the shards. Whatever was done to them: an error that says which shard and how much it held,
- * never a wrong answer, never a crash, and the rest of the filter goes on. */
+/* Somebody laid hands on the shards. Whatever was done to them: an error that says which shard and
+ * how much it held, never a wrong answer, never a crash, and the rest of the filter goes on. */
 #include "audit.h"
 #include "check.h"
 #include "client.h"
@@ -91,7 +91,8 @@ static void check_healed(Client *c, int nhealed) {
     CHECK_INT(command_batches(c, "BF.MEXISTS", "k", "i", 0, NITEMS), NITEMS);
 }
 
-/* Every command of `damage` is run with the name of a shard of k, and perhaps of another of k or of l. */
+/* Every command of `damage` is run with the name of a shard of k, and perhaps of another of k or of
+ * l. */
 static void check_damage(const char *damage, const char *state, const char *other_filter) {
     Server *s = server_start("appendonly yes\nappendfsync always\naof-use-rdb-preamble no");
     Server *replica = server_start(NULL);
@@ -271,7 +272,8 @@ TEST(all_lost) {
     CHECK_TIDY(s);
 }
 
-/* A lost shard stays lost in copies, and in what DUMP takes along: nobody may think that all is well. */
+/* A lost shard stays lost in copies, and in what DUMP takes along: nobody may think that all is
+ * well. */
 TEST(copies_of_a_damaged_filter) {
     Server *s = server_start(NULL), *replica = server_start(NULL);
     Client *c = s->client;

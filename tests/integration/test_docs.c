@@ -1,5 +1,5 @@
-/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli that is made of
- * them. */
+/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli
+ * that is made of them. */
 #include "check.h"
 #include "client.h"
 
@@ -9,7 +9,8 @@
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The element after the one that is `name`, in a flat list of names and values; NULL if there is none. */
+/* The element after the one that is `name`, in a flat list of names and values; NULL if there is
+ * none. */
 static const redisReply *value_of(const redisReply *list, const char *name) {
     for (size_t i = 0; list && i + 1 < list->elements; i += 2)
         if (list->element[i]->str && strcmp(list->element[i]->str, name) == 0)

@@ -229,7 +229,8 @@ TEST(config_get_shows_all_settings) {
     check_settings(c, "1e-4", "100", "2", "1048576");
 }
 
-/* Starts a server with the settings and the loadmodule line of the file that CONFIG REWRITE has left. */
+/* Starts a server with the settings and the loadmodule line of the file that CONFIG REWRITE has
+ * left. */
 static Server *start_from_rewritten(Server *s) {
     char *file = server_read_file(s, "redis.conf", NULL), *kept = calloc(1, strlen(file) + 2);
     for (char *line = strtok(file, "\n"); line; line = strtok(NULL, "\n")) {
@@ -273,7 +274,8 @@ TEST(rewritten_arguments_are_read_back) {
     const char *const arguments[] = {"0.001", "700", "3", "8192"};
     check_survives_rewrite("ERROR_RATE 0.001 INITIAL_SIZE 700 EXPANSION 3 SHARD_SIZE 8kb", NULL,
                            NULL, arguments);
-    /* What was set since wins over the arguments, also when it is what would be the default without them. */
+    /* What was set since wins over the arguments, also when it is what would be the default without
+     * them. */
     const char *const both[] = {"0.01", "100", "2", "33554432"};
     check_survives_rewrite("ERROR_RATE 0.001 INITIAL_SIZE 700 EXPANSION 3 SHARD_SIZE 8kb", NULL,
                            "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 "

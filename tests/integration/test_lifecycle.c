@@ -1,5 +1,6 @@
-/* Many keys that behave as one: whatever happens to a filter's key happens to its shards, on the primary, on the replica
- * and after a crash. Filters here have a dozen shards, since with one of them little could go wrong. */
+/* Many keys that behave as one: whatever happens to a filter's key happens to its shards, on the
+ * primary, on the replica and after a crash. Filters here have a dozen shards, since with one of
+ * them little could go wrong. */
 #include "audit.h"
 #include "check.h"
 #include "client.h"
@@ -209,8 +210,9 @@ TEST(memory_returns) {
     CHECK_RANGE((double)after, 0, (double)(before + (4 << 20)));
 }
 
-/* A clean-up that takes several runs of the sweeper leaves snapshots in between that can be loaded. This broke: a layer
- * whose shards were gone still said that it had items, which no reader accepts. */
+/* A clean-up that takes several runs of the sweeper leaves snapshots in between that can be loaded.
+ * This broke: a layer whose shards were gone still said that it had items, which no reader accepts.
+ */
 TEST(snapshot_of_half_a_cleanup) {
     Server *s = server_start(NULL);
     Client *c = s->client;
@@ -228,8 +230,8 @@ TEST(snapshot_of_half_a_cleanup) {
 
 /* ---- crashes between death and clean-up ---- */
 
-/* Deletes k and keeps the sweeper from coming. A server must not write while its clients are paused, and used to end
- * itself when the sweeper did. */
+/* Deletes k and keeps the sweeper from coming. A server must not write while its clients are
+ * paused, and used to end itself when the sweeper did. */
 static void delete_and_hold(Server *s) {
     Client *c = s->client;
     EXPECT(c, "+OK", "MULTI");
@@ -284,7 +286,8 @@ TEST(crash_before_cleanup_aof) {
     check_crash_with_aof(aof_preamble, false);
 }
 
-/* A rewritten AOF that is no snapshot has no place for a list of the dead: their shards must not get into it. */
+/* A rewritten AOF that is no snapshot has no place for a list of the dead: their shards must not
+ * get into it. */
 TEST(crash_before_cleanup_rewritten_aof) {
     check_crash_with_aof(aof_plain, true);
     check_crash_with_aof(aof_preamble, true);
@@ -512,7 +515,8 @@ TEST(dump_and_restore) {
     CHECK_TIDY(another);
 }
 
-/* Ids of copies and of restored filters were drawn from the same series: here two filters shared their shards. */
+/* Ids of copies and of restored filters were drawn from the same series: here two filters shared
+ * their shards. */
 TEST(copied_and_restored_filters_are_two) {
     Pair pair = start_pair(NULL);
     Client *c = pair.primary->client;
@@ -526,8 +530,9 @@ TEST(copied_and_restored_filters_are_two) {
     check_pair(pair, 3);
 }
 
-/* The number from which a restored filter's id comes must not start over with a restart, not even from a rewritten AOF,
- * nor be another on the replica: because of a RESTORE that came to nothing, or of what the replica did before. */
+/* The number from which a restored filter's id comes must not start over with a restart, not even
+ * from a rewritten AOF, nor be another on the replica: because of a RESTORE that came to nothing,
+ * or of what the replica did before. */
 TEST(restored_ids_are_new_and_the_same_everywhere) {
     const char *configs[] = {aof_plain, aof_preamble};
     for (int i = 0; i < 2; i++) {
@@ -560,7 +565,8 @@ TEST(restored_ids_are_new_and_the_same_everywhere) {
     }
 }
 
-/* The second gets the id of the first, which came to nothing. Here its shards stayed behind, in another database. */
+/* The second gets the id of the first, which came to nothing. Here its shards stayed behind, in
+ * another database. */
 TEST(restore_after_one_that_came_to_nothing) {
     Pair pair = start_pair(NULL);
     Client *c = pair.primary->client;
@@ -575,7 +581,8 @@ TEST(restore_after_one_that_came_to_nothing) {
     check_alive(c, "l", "k");
 }
 
-/* Shards that only this server has, since the RESTORE was never replicated; then it becomes a replica. */
+/* Shards that only this server has, since the RESTORE was never replicated; then it becomes a
+ * replica. */
 TEST(garbage_that_the_primary_does_not_know) {
     Pair pair = start_pair(NULL);
     Client *c = pair.primary->client;
@@ -599,7 +606,8 @@ TEST(payload_beyond_the_servers_limit) {
     command_batches(c, "BF.MADD", "k", "k", 0, 2000);
     redisReply *payload = dump(c, "k");
     CHECK(payload->len > 1 << 20);
-    /* The server answers an error and hangs up while we are still sending, so the answer may not reach us. */
+    /* The server answers an error and hangs up while we are still sending, so the answer may not
+     * reach us. */
     redisReply *refused = redisCommand(client_new(s)->redis, "RESTORE l 0 %b", PAYLOAD(payload));
     CHECK(!refused || refused->type == REDIS_REPLY_ERROR);
     if (refused) freeReplyObject(refused);

@@ -1,5 +1,5 @@
-/* What is stored survives: snapshots, append-only files of every kind, crashes, transactions, scripts. "Same" always
- * means the same keys, the same bytes in them and the same BF.INFO. */
+/* What is stored survives: snapshots, append-only files of every kind, crashes, transactions,
+ * scripts. "Same" always means the same keys, the same bytes in them and the same BF.INFO. */
 #include "check.h"
 #include "client.h"
 #include "fixture.h"
@@ -198,7 +198,8 @@ TEST(scripts) {
 
 /* ---- configuration that changed in between ---- */
 
-/* Defaults are for filters to come: those that exist keep their shape, also when the AOF is replayed. */
+/* Defaults are for filters to come: those that exist keep their shape, also when the AOF is
+ * replayed. */
 TEST(other_configuration_after_restart) {
     const char *configs[] = {aof_plain, aof_preamble};
     for (int i = 0; i < 2; i++) {

@@ -1,4 +1,5 @@
-/* scripts/bfread, a reader of the format that shares no code with the module, must answer as the module does. */
+/* scripts/bfread, a reader of the format that shares no code with the module, must answer as the
+ * module does. */
 #include "check.h"
 #include "client.h"
 
@@ -8,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs the reader with these arguments, after the port of the server (0: none), and items on its standard input, one per
- * line. Returns what it printed, errors included. */
+/* Runs the reader with these arguments, after the port of the server (0: none), and items on its
+ * standard input, one per line. Returns what it printed, errors included. */
 static const char *run_reader(int port, const char *arguments, const char *lines, int *status) {
     char path[512], line[1024];
     const char *tmp = getenv("TMPDIR");

@@ -1,5 +1,6 @@
-/* The module remembers for a moment which filter a name means. Whatever changes that must make it forget, at once: here
- * the change and the next question stand in one transaction, so that no time passes between them. */
+/* The module remembers for a moment which filter a name means. Whatever changes that must make it
+ * forget, at once: here the change and the next question stand in one transaction, so that no time
+ * passes between them. */
 #include "check.h"
 #include "client.h"
 
@@ -16,7 +17,8 @@ static void prepare(Client *c) {
     EXPECT(c, "+QUEUED", "BF.EXISTS f x");
 }
 
-/* Runs the action in the midst of questions; `want` is the answer to the last one, whether f contains x. */
+/* Runs the action in the midst of questions; `want` is the answer to the last one, whether f
+ * contains x. */
 static void check_after(Client *c, const char *action, const char *want) {
     prepare(c);
     command(c, action);

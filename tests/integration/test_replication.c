@@ -98,13 +98,14 @@ TEST(replica_of_a_replica) {
 
 /* ---- differing servers ---- */
 
-/* Creation carries every parameter: the replica's own defaults play no part, also when layers are added later. */
+/* Creation carries every parameter: the replica's own defaults play no part, also when layers are
+ * added later. */
 TEST(replica_with_other_configuration) {
     Server *primary = server_start(NULL), *replica = server_start(other_config);
     server_follow(replica, primary);
     fixture_fill(primary->client);
-    /* Its seed is random. Of 5000 items at most 50 are taken for known on average; 150 or more have a probability of
-     * less than exp(-50) * (50 * e / 150)^150 < 1e-27. */
+    /* Its seed is random. Of 5000 items at most 50 are taken for known on average; 150 or more have
+     * a probability of less than exp(-50) * (50 * e / 150)^150 < 1e-27. */
     CHECK(command_batches(primary->client, "BF.MADD", "automatic", "i", 0, 5000) > 4850);
     check_in_step(primary, replica, 0);
     fixture_add(primary->client, 0);
@@ -258,8 +259,8 @@ TEST(items_that_do_not_fit_are_not_sent) {
     CHECK_UINT(count(sent, "third"), 0);
 }
 
-/* What was sent, applied to an empty server, gives the same data: the stream is complete. This is what an AOF does;
- * here a replica that joined before the first command. */
+/* What was sent, applied to an empty server, gives the same data: the stream is complete. This is
+ * what an AOF does; here a replica that joined before the first command. */
 TEST(growth_gives_the_same_layers_on_both_sides) {
     Server *primary = server_start(NULL), *replica = server_start(NULL);
     server_follow(replica, primary);
