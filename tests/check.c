@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -104,6 +105,8 @@ bool check_range(double a, double lo, double hi, const char *text, const char *f
 static bool run_test(const char *name, void (*run)(void)) {
     struct timespec start, end;
     nchecks = nfailures = 0;
+    /* scripts/run-tests asks for this line: it names the test that crashes or hangs. */
+    if (getenv("TEST_ANNOUNCE")) printf("  run     %s\n", name);
     clock_gettime(CLOCK_MONOTONIC, &start);
     run();
     if (after_each) after_each();
@@ -117,12 +120,19 @@ static bool run_test(const char *name, void (*run)(void)) {
     return nfailures == 0;
 }
 
+static bool is_name(const char *only) {
+    for (unsigned i = 0; i < ntests; i++)
+        if (strcmp(tests[i].name, only) == 0) return true;
+    return false;
+}
+
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed before a crash must not be lost */
     const char *only = argc > 1 ? argv[1] : "";
+    const bool exactly = is_name(only);
     unsigned npassed = 0, nfailed = 0;
     for (unsigned i = 0; i < ntests; i++) {
-        if (!strstr(tests[i].name, only)) continue;
+        if (exactly ? strcmp(tests[i].name, only) != 0 : !strstr(tests[i].name, only)) continue;
         if (run_test(tests[i].name, tests[i].run))
             npassed++;
         else

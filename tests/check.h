@@ -6,9 +6,11 @@
  *         CHECK_INT(1 + 1, 2);
  *     }
  *
- * check.c holds main(): it runs every test (or those whose name contains the first argument), prints each name with
- * ok or FAILED, ends with "N passed, N failed", and exits non-zero if one failed. A failed check prints file, line
- * and values and lets the test go on; REQUIRE leaves the test. A test that checked nothing fails. */
+ * check.c holds main(): it runs every test (or those whose name contains the first argument, or the
+ * one with exactly this name), prints each name with ok or FAILED, ends with "N passed, N failed",
+ * and exits non-zero if one failed. A failed check prints file, line and values and lets the test
+ * go on; REQUIRE leaves the test. A test that checked nothing fails. One that draws numbers prints
+ * SEED=n, which scripts/run-tests puts into the command that repeats it. */
 #ifndef CHECK_H
 #define CHECK_H
 

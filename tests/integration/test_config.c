@@ -18,8 +18,8 @@ static void check_settings(Client *c, const char *error, const char *size, const
     }
 }
 
-/* What BF.ADD makes of them. The error rate and the shard size show in the plan's numbers, so a filter made with the
- * settings spelled out must look the same. */
+/* What BF.ADD makes of them. The error rate and the shard size show in the plan's numbers, so a
+ * filter made with the settings spelled out must look the same. */
 static void check_effect(Client *c, const char *error, const char *size, const char *expansion,
                          const char *shard) {
     static int nfilters;

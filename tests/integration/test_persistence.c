@@ -1,5 +1,5 @@
-/* What is stored survives: snapshots, append-only files of every kind, crashes, transactions, scripts. "Same" always
- * means the same keys, the same bytes in them and the same BF.INFO. */
+/* What is stored survives: snapshots, append-only files of every kind, crashes, transactions,
+ * scripts. "Same" always means the same keys, the same bytes in them and the same BF.INFO. */
 #include "check.h"
 #include "client.h"
 #include "fixture.h"
@@ -198,7 +198,8 @@ TEST(scripts) {
 
 /* ---- configuration that changed in between ---- */
 
-/* Defaults are for filters to come: those that exist keep their shape, also when the AOF is replayed. */
+/* Defaults are for filters to come: those that exist keep their shape, also when the AOF is
+ * replayed. */
 TEST(other_configuration_after_restart) {
     const char *configs[] = {aof_plain, aof_preamble};
     for (int i = 0; i < 2; i++) {
@@ -242,7 +243,7 @@ TEST(aof_holds_changes_only) {
 /* Both ids are derived from the original's; they were the same once. */
 TEST(a_copy_and_a_restored_dump_are_two_filters) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, ":1", "BF.ADD {t}original a");
+    EXPECT(c, "*1 :1", "BF.INSERT {t}original SEED 1 ITEMS a");
     const redisReply *dump = command(c, "DUMP {t}original");
     EXPECT(c, ":1", "COPY {t}original {t}copy");
     EXPECT(c, "+OK", "RESTORE {t}restored 0 %b", dump->str, (size_t)dump->len);

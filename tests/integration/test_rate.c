@@ -1,5 +1,6 @@
-/* The promises about errors, through a real server: no false negative, no more false positives than promised, in filters
- * that are full, and in one that has grown by five orders of magnitude. And that the bits are plain strings. */
+/* The promises about errors, through a real server: no false negative, no more false positives than
+ * promised, in filters that are full, and in one that has grown by five orders of magnitude. And
+ * that the bits are plain strings. */
 #include "check.h"
 #include "client.h"
 
@@ -64,7 +65,8 @@ static bool receive_batch(Client *c, long long *sum) {
     return CHECK(ok);
 }
 
-/* `name key item...` for items first … first+n-1, several commands at a time; the sum of all answers, or -1. */
+/* `name key item...` for items first … first+n-1, several commands at a time; the sum of all
+ * answers, or -1. */
 static long long pipelined(Client *c, const char *name, const char *key, Writer *write,
                            long long first, long long n) {
     long long sum = 0, sent = 0, received = 0;
