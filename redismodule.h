@@ -276,6 +276,7 @@ typedef struct RedisModuleTypeMethods {
     X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                \
     X(void, CloseKey, (RedisModuleKey *))                                                          \
     X(int, KeyType, (RedisModuleKey *))                                                            \
+    X(int, GetDbIdFromModuleKey, (RedisModuleKey *))                                               \
     X(mstime_t, GetExpire, (RedisModuleKey *))                                                     \
     X(int, DeleteKey, (RedisModuleKey *))                                                          \
     X(char *, StringDMA, (RedisModuleKey *, size_t * length, int mode))                            \

@@ -249,7 +249,9 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *to = filter_wrap(descriptor);
     come_alive(descriptor);
 
-    RedisModuleCtx *from_ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
+    const int from_db = RedisModule_GetDbIdFromOptCtx(opt);
+    events_copied_from(from_db);
+    RedisModuleCtx *from_ctx = context_for(from_db);
     RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
     struct shards source = {.ctx = from_ctx, .filter = from, .mode = REDISMODULE_READ};
     struct shards target = {
