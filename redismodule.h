@@ -356,9 +356,9 @@ REDISMODULE_REQUIRED(REDISMODULE_DECLARE)
 REDISMODULE_OPTIONAL(REDISMODULE_DECLARE)
 
 #ifdef REDISMODULE_MAIN
-/* Resolves the functions and announces the module. The first word of a context is the address of the server's own
- * look-up function. NULL when all is well, else what is wrong: the name of a function that the server lacks. */
-static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int version) {
+/* Resolves the functions. The first word of a context is the address of the server's own look-up function. NULL when all is
+ * well, else the name of a function that the server lacks. */
+static const char *RedisModule_Resolve(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *);
     *(void **)&get_api = ((void **)ctx)[0];
 #define REDISMODULE_RESOLVE(result, fn, arguments)                                                 \
@@ -369,8 +369,6 @@ static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int v
         RedisModule_##fn = NULL;
     REDISMODULE_REQUIRED(REDISMODULE_RESOLVE)
     REDISMODULE_OPTIONAL(REDISMODULE_RESOLVE_IF)
-    if (RedisModule_IsModuleNameBusy(name)) return "another module of the same name";
-    RedisModule_SetModuleAttribs(ctx, name, version, REDISMODULE_APIVER_1);
     return NULL;
 }
 #endif
