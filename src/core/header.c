@@ -48,7 +48,9 @@ bool header_fits(const struct descriptor *descriptor, uint32_t layer, uint32_t s
            header[AT_LAYER] == layer && bytes_u64(header + AT_ID) == descriptor->id &&
            bytes_u32(header + AT_SHARD) == shard &&
            bytes_u32(header + AT_NSHARDS) == layout->nshards &&
-           bytes_u32(header + AT_NBLOCKS) == layout->nblocks && header[AT_FORM] <= FORM_YOUNG &&
+           bytes_u32(header + AT_NBLOCKS) == layout->nblocks &&
+           (header[AT_FORM] == FORM_YOUNG ||
+            (header[AT_FORM] == FORM_DENSE && bytes_u32(header + AT_NITEMS) == 0)) &&
            memcmp(header + AT_RESERVED, reserved, sizeof reserved) == 0;
 }
 

@@ -2,6 +2,7 @@
 #include "fuzz.h"
 
 #include "core/classic.h"
+#include "core/encoding.h"
 #include "core/redisbloom.h"
 #include "core/sizing.h"
 
@@ -20,7 +21,7 @@ static void *counted_realloc(void *old, size_t nbytes) {
 static void check_layer(const struct descriptor *descriptor, uint32_t index) {
     const struct layout *layout = &descriptor->layers[index].layout;
     HOLDS(layout->nshards >= 1 && layout->nshards <= LAYOUT_MAX_SHARDS);
-    HOLDS(SHARD_HEADER_BYTES + layout_shard_bytes(layout) < 512u << 20);
+    HOLDS(SIZING_SHARD_HEADER + layout_shard_bytes(layout) < 512u << 20);
     HOLDS(layer_count_created(&descriptor->layers[index]) <= layout->nshards);
 }
 

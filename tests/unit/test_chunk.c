@@ -1,6 +1,7 @@
 /* The pieces of a filter on its way: whole filters go through memory here, whole, mixed up and damaged. */
 #include "check.h"
 #include "core/chunk.h"
+#include "core/encoding.h"
 #include "core/sizing.h"
 
 #include <stdlib.h>
@@ -76,12 +77,22 @@ struct bytes {
     uint64_t to; /* the iterator that goes with them */
 };
 
+/* Bytes of the parts that the chunk for an iterator holds; *to is the iterator that follows. */
+static size_t body_size(const struct descriptor *d, uint64_t iterator, uint64_t *to) {
+    size_t nparts = 0, nbody = 0;
+    struct part part;
+    for (*to = iterator; chunk_next_part(d, &iterator, &part); *to = iterator)
+        if (!chunk_reserve(&part, nparts++, &nbody)) break;
+    return nbody;
+}
+
 /* What BF.SCANDUMP does. */
 static struct bytes dump(const struct memory *memory, uint64_t iterator) {
     const struct descriptor *d = memory->descriptor;
     struct bytes bytes = {0};
     struct chunk chunk;
     uint64_t to;
+    size_t nbody;
     switch (chunk_wanted(d, iterator)) {
     case WANTED_HEADER:
         bytes.n = chunk_header_size(d);
@@ -89,8 +100,9 @@ static struct bytes dump(const struct memory *memory, uint64_t iterator) {
         chunk_write_header(d, bytes.at);
         break;
     case WANTED_DATA:
-        bytes.n = chunk_data_size(d, iterator, &to);
-        if (bytes.n > 0) {
+        nbody = body_size(d, iterator, &to);
+        if (nbody > 0) {
+            bytes.n = chunk_data_size(nbody);
             bytes.at = malloc(bytes.n);
             uint8_t *at = chunk_begin_data(d, iterator, to, bytes.at);
             struct part part;
@@ -378,24 +390,26 @@ TEST(parts_out_of_place_are_refused) {
     struct bytes header = dump(&source, 0);
     CHECK(load(&target, header.at, header.n) == NULL);
     static const uint8_t zeros[CHUNK_PART_BYTES];
+#define PART(l, s, p, n)                                                                           \
+    { .layer = l, .shard = s, .part = p, .nbytes = n, .bytes = zeros }
     static const struct {
         struct part parts[2];
         const char *reason;
     } cases[] = {
-        {{{3, 0, 0, 64, zeros}}, "a part of it does not belong to the filter"},
-        {{{0, 10, 0, 128, zeros}}, "a part of it does not belong to the filter"},
-        {{{0, 0, 1, 128, zeros}}, "a part of it does not belong to the filter"},
-        {{{0, 0, 0, 127, zeros}}, "a part of it does not belong to the filter"},
-        {{{0, 1, 0, 128, zeros}, {0, 0, 0, 128, zeros}}, "its parts are out of order"},
-        {{{0, 1, 0, 128, zeros}, {0, 1, 0, 128, zeros}}, "its parts are out of order"},
-        {{{1, 0, 2, 4096, zeros}}, "its parts are out of order"},
-        {{{1, 0, 0, CHUNK_PART_BYTES, zeros}, {1, 0, 2, 4096, zeros}},
+        {{PART(3, 0, 0, 64)}, "a part of it does not belong to the filter"},
+        {{PART(0, 10, 0, 128)}, "a part of it does not belong to the filter"},
+        {{PART(0, 0, 1, 128)}, "a part of it does not belong to the filter"},
+        {{PART(0, 0, 0, 127)}, "a part of it does not belong to the filter"},
+        {{PART(0, 1, 0, 128), PART(0, 0, 0, 128)}, "its parts are out of order"},
+        {{PART(0, 1, 0, 128), PART(0, 1, 0, 128)}, "its parts are out of order"},
+        {{PART(1, 0, 2, 4096)}, "its parts are out of order"},
+        {{PART(1, 0, 0, CHUNK_PART_BYTES), PART(1, 0, 2, 4096)}, "its parts are out of order"},
+        {{PART(1, 0, 0, CHUNK_PART_BYTES), PART(1, 1, 0, CHUNK_PART_BYTES)},
          "its parts are out of order"},
-        {{{1, 0, 0, CHUNK_PART_BYTES, zeros}, {1, 1, 0, CHUNK_PART_BYTES, zeros}},
-         "its parts are out of order"},
-        {{{0, 2, 0, 128, zeros}}, "its parts do not reach its iterator"},
-        {{{0}}, "its parts do not reach its iterator"},
+        {{PART(0, 2, 0, 128)}, "its parts do not reach its iterator"},
+        {{{.bytes = NULL}}, "its parts do not reach its iterator"},
     };
+#undef PART
     uint64_t to = header.to;
     struct part first;
     REQUIRE(chunk_next_part(d, &to, &first));

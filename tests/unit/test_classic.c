@@ -1,6 +1,7 @@
 /* RedisBloom's filters: its hashes, its chunks (tests/assets), and headers that lie. */
 #include "check.h"
 #include "core/classic.h"
+#include "core/encoding.h"
 #include "core/redisbloom.h"
 #include "core/sizing.h"
 
