@@ -162,8 +162,9 @@ void chunk_seal(uint8_t *bytes, size_t nbytes) {
 void chunk_write_header(const struct descriptor *descriptor, uint8_t *bytes) {
     uint8_t *at = put_frame(bytes, CHUNK_HEADER, descriptor->id, 0,
                             iterator_at(descriptor, descriptor->id, 1));
-    const uint64_t nbytes =
-        descriptor_nstored(descriptor) - HEADER_BYTES * descriptor_nshards(descriptor);
+    const uint64_t stored = descriptor_nstored(descriptor),
+                   headers = HEADER_BYTES * descriptor_nshards(descriptor),
+                   nbytes = stored > headers ? stored - headers : 0;
     descriptor_encode(descriptor, bytes_put(at, nbytes, 8));
     chunk_seal(bytes, chunk_header_size(descriptor));
 }

@@ -37,6 +37,11 @@ static uint8_t *shard_of(const struct memory *memory, uint32_t layer, uint32_t s
            shard * layout_shard_bytes(&memory->descriptor->layers[layer].layout);
 }
 
+static void create(struct layer *layer, uint32_t shard) {
+    layer_mark_created(layer, shard);
+    layer->nstored += 55 + layout_shard_bytes(&layer->layout);
+}
+
 /* Three layers: small shards of which every third is missing; one of three parts, the last one short; none created. */
 static struct memory example_with(uint64_t id, uint32_t nblocks) {
     struct memory memory = {.descriptor = descriptor_new("tag", 3)};
@@ -56,7 +61,7 @@ static struct memory example_with(uint64_t id, uint32_t nblocks) {
         d->layers[i].nitems = 100 + i;
         for (uint32_t j = 0; j < layout->nshards; j++) {
             if (j % 3 == 1) continue;
-            layer_mark_created(&d->layers[i], j);
+            create(&d->layers[i], j);
             uint8_t *shard = shard_of(&memory, i, j);
             for (size_t at = 0; at < layout_shard_bytes(layout); at += 61)
                 shard[at] = (uint8_t)random();
@@ -148,7 +153,7 @@ static const char *load(struct memory *memory, const uint8_t *bytes, size_t nbyt
     if (problem) return problem;
     struct part part;
     for (size_t at = 0; chunk_read_part(&chunk, &at, &part);) {
-        layer_mark_created(&d->layers[part.layer], part.shard);
+        if (part.part == 0) create(&d->layers[part.layer], part.shard);
         memcpy(shard_of(memory, part.layer, part.shard) + (size_t)part.part * CHUNK_PART_BYTES,
                part.bytes, part.nbytes);
         d->load.nbytes += part.nbytes;
@@ -217,7 +222,8 @@ TEST(an_empty_filter_goes_through) {
     struct memory source = example(1), target = {0};
     for (uint32_t i = 0; i < source.descriptor->nlayers; i++) {
         struct layer *layer = &source.descriptor->layers[i];
-        memset(layer->created, 0, (layer->layout.nshards + 7) / 8);
+        memset(layer->created, 0, layer_bitmap_bytes(&layer->layout));
+        layer->nstored = 0;
         memset(source.layers[i], 0, layer->layout.nshards * layout_shard_bytes(&layer->layout));
         layer->nitems = 0;
     }
@@ -242,8 +248,8 @@ TEST(a_filter_may_fill_during_the_dump) {
         iterator = chunk.to;
         free(chunk.at);
         if (step != 1) continue;
-        layer_mark_created(&source.descriptor->layers[0], 1); /* behind */
-        layer_mark_created(&source.descriptor->layers[2], 4); /* ahead */
+        create(&source.descriptor->layers[0], 1); /* behind */
+        create(&source.descriptor->layers[2], 4); /* ahead */
         memset(shard_of(&source, 2, 4), 0xaa, 100);
         source.descriptor->layers[2].nitems = 1;
     }
@@ -445,7 +451,7 @@ TEST(bytes_are_the_pinned_ones) {
     d->shard_bytes = 4096;
     REQUIRE(descriptor_add_layer(d, &layout, 30));
     allocate(&source);
-    layer_mark_created(&d->layers[0], 1);
+    create(&d->layers[0], 1);
     d->layers[0].nitems = 1;
     memset(shard_of(&source, 0, 1), 0x5a, 64);
     struct bytes chunks[MAX_CHUNKS];

@@ -265,6 +265,7 @@ static const uint8_t pinned_half[] = {
     60,   0,    0,    0,                         /* kind, width, probes, wide, shards, blocks */
     100,  0,    0,    0,    0,    0,    0,    0, /* capacity */
     101,  0,    0,    0,    0,    0,    0,    0, /* items: RedisBloom's own count */
+    0x37, 0x0f, 0,    0,    0,    0,    0,    0, /* bytes of its strings: 3895 */
     0x40, 0x9c, 0,    0,    0,    0,    0,    0, /* bits: 40000 */
     0x88, 0x13, 0,    0,    0,    0,    0,    0, /* bytes: 5000 */
     0x01,                                        /* created */
@@ -283,6 +284,7 @@ TEST(half_loaded_encoding_is_the_pinned_one) {
                                 .layout = {2, 60, 9, 10},
                                 .capacity = 100,
                                 .nitems = 101,
+                                .nstored = HEADER_BYTES + 60 * 64,
                                 .nbits = 40000,
                                 .nbytes = 5000};
     d->id = 0x0102030405060708;
@@ -320,10 +322,10 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
         {51, 2, "unknown flags of a layer"},
         {73, 1, "more items than possible"}, /* 2^40 and some */
         {75, 0x80, "more items than possible"},
-        {79, 1, "more bits than bytes"},
         {87, 1, "more bits than bytes"},
-        {93, 0, "unknown origin of a half-loaded filter"},
-        {93, 3, "unknown origin of a half-loaded filter"},
+        {95, 1, "more bits than bytes"},
+        {101, 0, "unknown origin of a half-loaded filter"},
+        {101, 3, "unknown origin of a half-loaded filter"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         uint8_t bytes[sizeof pinned_half];
@@ -336,7 +338,7 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
 TEST(bad_values_are_refused_with_the_reason) {
     static const struct {
         size_t at;
-        uint8_t bytes[8];
+        uint8_t bytes[9];
         size_t nbytes;
         const char *reason;
     } cases[] = {
@@ -359,12 +361,13 @@ TEST(bad_values_are_refused_with_the_reason) {
         {50, {0xff}, 1, "unknown kind of layer"},
         {53, {2}, 1, "unknown flags of a layer"},
         {53, {1}, 1, "a first layer that is joined"},
-        {82, {1}, 1, "joined layers with several shards, or of different kinds"},
+        {90, {1}, 1, "joined layers with several shards, or of different kinds"},
         {62, {0}, 8, "capacity out of range"},
         {62, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
         {70, {101}, 1, "more items than capacity"},
-        {78, {0}, 1, "items but no shards"},
-        {78, {3}, 1, "marks for shards that do not exist"},
+        {78, {0xff}, 1, "more bytes than its shards can have"},
+        {78, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
+        {86, {3}, 1, "marks for shards that do not exist"},
         {58, {0}, 4, "a shard without blocks"},
         {58, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
     };
@@ -463,7 +466,7 @@ TEST(joined_layers_that_can_not_be) {
     struct descriptor *d = joined();
     uint8_t *bytes;
     d->layers[0].created[0] = 0;
-    d->layers[0].nitems = 0;
+    d->layers[0].nstored = d->layers[0].nitems = 0;
     size_t nbytes = encode(d, &bytes);
     check_refused(bytes, nbytes, "a joined layer behind one that does not exist");
     free(bytes);
