@@ -12,6 +12,7 @@
 #include "store/datatype.h"
 #include "store/garbage.h"
 #include "store/identity.h"
+#include "store/living.h"
 
 static int reply_descriptor(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key;
@@ -85,17 +86,10 @@ static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisMo
     if (!string || length < HEADER_BYTES ||
         !header_names((const uint8_t *)string, id, layer, shard))
         return "other";
-    switch (registry_state(id)) {
-    case FILTER_LIVE:
-        return "live";
-    case FILTER_DEAD:
-        return "dying";
-    case FILTER_UNKNOWN:
-        break;
-    }
-    return cluster_slot_state(ctx, cluster_key_slot(name.text, name.length)) == SLOT_OWNED
-               ? "orphan"
-               : "moving";
+    if (living_has(id)) return "live";
+    if (garbage_has(id)) return "dying";
+    const unsigned slot = cluster_key_slot(name.text, name.length);
+    return cluster_slot_state(ctx, slot) == SLOT_OWNED ? "orphan" : "moving";
 }
 
 /* BF.OWNER key

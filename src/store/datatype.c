@@ -8,11 +8,13 @@
 
 #include "core/encoding.h"
 #include "core/names.h"
+#include "store/clock.h"
 #include "store/cluster.h"
 #include "store/contents.h"
 #include "store/events.h"
 #include "store/garbage.h"
 #include "store/identity.h"
+#include "store/living.h"
 #include "store/namecache.h"
 #include "store/retired.h"
 
@@ -31,7 +33,7 @@ RedisModuleType *FilterType;
 static void come_alive(const struct descriptor *descriptor) {
     recent_forget();
     retired_free_some();
-    registry_born(descriptor);
+    garbage_born(descriptor);
 }
 
 void type_set(RedisModuleKey *key, struct filter *filter) {
@@ -41,7 +43,12 @@ void type_set(RedisModuleKey *key, struct filter *filter) {
 
 static void free_now(struct filter *filter) {
     const bool leaving = filter->leaving;
-    (leaving ? registry_left : registry_died)(filter_unwrap(filter));
+    const int last_db = filter->last_db;
+    struct descriptor *descriptor = filter_unwrap(filter);
+    if (leaving)
+        garbage_left(descriptor);
+    else
+        garbage_died(descriptor, last_db ? last_db - 1 : DATABASE_UNKNOWN);
 }
 
 /* May run on any thread. */
@@ -79,7 +86,7 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
     const int flags = RedisModule_GetContextFlags(ctx);
     const bool snapshot = events_saving() || flags & REDISMODULE_CTX_FLAGS_IS_CHILD;
     const bool whole = !snapshot && !(flags & REDISMODULE_CTX_FLAGS_CLUSTER);
-    if (!snapshot && !whole) filter->packed_at = registry_tick();
+    if (!snapshot && !whole) filter->packed_at = clock_tick();
     RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
     save_descriptor(rdb, filter->descriptor);
     struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
@@ -112,7 +119,7 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, cons
     if (tag_length > DESCRIPTOR_MAX_TAG || !descriptor_set_tag(descriptor, tag, tag_length))
         return "the key's name is too long";
     descriptor->id = identity_restored(bytes, nbytes, tag, tag_length);
-    registry_purge(contexts[0], descriptor->id);
+    garbage_purge(contexts[0], descriptor->id);
     return NULL;
 }
 
@@ -134,7 +141,7 @@ static bool lives_elsewhere(RedisModuleIO *rdb, const struct descriptor *descrip
     const RedisModuleString *name = RedisModule_GetKeyNameFromIO(rdb);
     if (!(flags & REDISMODULE_CTX_FLAGS_CLUSTER) || !(flags & REDISMODULE_CTX_FLAGS_MASTER) ||
         flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) || !name ||
-        registry_state(descriptor->id) != FILTER_LIVE)
+        !living_has(descriptor->id))
         return false;
     /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be kept. */
     size_t length;
@@ -201,7 +208,8 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
     recent_forget();
-    if (filter->packed_at != registry_tick()) return;
+    filter->last_db = RedisModule_GetDbIdFromOptCtx(opt) + 1;
+    if (filter->packed_at != clock_tick()) return;
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
     const int flags = RedisModule_GetContextFlags(ctx);
     size_t length;
@@ -268,18 +276,22 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
 
 static void FilterAuxSave(RedisModuleIO *rdb, int when) {
     (void)when;
-    registry_save(rdb);
+    RedisModule_SaveUnsigned(rdb, identity_nrestores());
+    garbage_save(rdb);
 }
 
 /* Where the server allows it, a file without anything to remember can be loaded without the module. */
 static void FilterAuxSaveIfAny(RedisModuleIO *rdb, int when) {
-    (void)when;
-    if (registry_has_something_to_save()) registry_save(rdb);
+    if (identity_nrestores() > 0 || garbage_count().npending > 0) FilterAuxSave(rdb, when);
 }
 
 static int FilterAuxLoad(RedisModuleIO *rdb, int version, int when) {
     (void)when;
-    return version <= ENCODING_VERSION && registry_load(rdb) ? REDISMODULE_OK : REDISMODULE_ERR;
+    if (version > ENCODING_VERSION) return REDISMODULE_ERR;
+    const uint64_t nrestores = RedisModule_LoadUnsigned(rdb);
+    if (!garbage_load(rdb)) return REDISMODULE_ERR;
+    identity_set_nrestores(nrestores);
+    return REDISMODULE_OK;
 }
 
 bool type_register(RedisModuleCtx *ctx) {
@@ -304,7 +316,7 @@ bool type_register(RedisModuleCtx *ctx) {
         methods.aux_save2 = FilterAuxSaveIfAny;
     }
     for (int i = 0; i < 2; i++) contexts[i] = RedisModule_GetDetachedThreadSafeContext(ctx);
-    retired_start(ctx, free_now);
+    retired_start(free_now);
     FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
     return FilterType != NULL;
 }

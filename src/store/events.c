@@ -20,7 +20,7 @@ bool events_saving(void) {
 static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
     (void)event;
     (void)data;
-    if (what == REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START) registry_purge_child(ctx);
+    if (what == REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START) garbage_purge_child(ctx);
     saving = what != REDISMODULE_SUBEVENT_PERSISTENCE_ENDED &&
              what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
 }
@@ -37,6 +37,17 @@ static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what
     } else {
         statistics_loading_ends();
     }
+}
+
+/* ---- databases ---- */
+
+static void OnWholeDatabase(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                            void *data) {
+    (void)ctx;
+    (void)what;
+    (void)data;
+    recent_forget();
+    if (event.id == REDISMODULE_EVENT_SWAPDB) garbage_databases_swapped();
 }
 
 /* ---- keys ---- */
@@ -91,10 +102,24 @@ static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModu
 }
 
 bool events_start(RedisModuleCtx *ctx) {
-    const RedisModuleEvent persistence = {REDISMODULE_EVENT_PERSISTENCE, 1},
-                           loading = {REDISMODULE_EVENT_LOADING, 1};
-    return RedisModule_SubscribeToServerEvent(ctx, persistence, OnPersistence) == REDISMODULE_OK &&
-           RedisModule_SubscribeToServerEvent(ctx, loading, OnLoading) == REDISMODULE_OK &&
-           RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
-               REDISMODULE_OK;
+    const struct {
+        uint64_t id;
+        RedisModuleEventCallback callback; /* one for each: a second takes the place of the first */
+    } events[] = {
+        {REDISMODULE_EVENT_PERSISTENCE, OnPersistence},
+        {REDISMODULE_EVENT_LOADING, OnLoading},
+        {REDISMODULE_EVENT_FLUSHDB, OnWholeDatabase},
+        {REDISMODULE_EVENT_SWAPDB, OnWholeDatabase},
+        {REDISMODULE_EVENT_REPL_ASYNC_LOAD, OnWholeDatabase},
+    };
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        const RedisModuleEvent event = {events[i].id, 1};
+        if (RedisModule_SubscribeToServerEvent(ctx, event, events[i].callback) != REDISMODULE_OK)
+            return false;
+    }
+    /* Where slots can be taken out of the keyspace as a whole, this comes before it. Older servers don't know it. */
+    const RedisModuleEvent trim = {REDISMODULE_EVENT_SLOTS_TRIMMED, 1};
+    RedisModule_SubscribeToServerEvent(ctx, trim, OnWholeDatabase);
+    return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
+           REDISMODULE_OK;
 }

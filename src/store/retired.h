@@ -9,7 +9,7 @@
 #include "store/value.h"
 
 /* Once, on the main thread, when the module is loaded. `free_now` does what the type's free callback is for. */
-void retired_start(RedisModuleCtx *ctx, void (*free_now)(struct filter *filter));
+void retired_start(void (*free_now)(struct filter *filter));
 
 /* Takes the filter over and returns true, if this is not the main thread. */
 bool retired_take(struct filter *filter);

@@ -14,9 +14,10 @@ struct heal_cursor {
 struct filter {
     struct descriptor *descriptor;
     struct handles handles;
-    uint64_t packed_at; /* registry_tick() when it was last packed for MIGRATE or DUMP; 0: never */
+    uint64_t packed_at; /* clock_tick() when it was last packed for MIGRATE or DUMP; 0: never */
     struct heal_cursor heal;
     bool leaving; /* it goes to another node: its shards will follow, and are not garbage */
+    int last_db;  /* 1 + the database that it was last taken out of; 0: it never was */
     struct filter *next_retired; /* of those that another thread freed */
 };
 
