@@ -8,6 +8,7 @@
 
 enum {
     MAX_TESTS = 512,
+    MAX_AFTER = 4,
     MAX_SHOWN =
         10, /* failures printed per test; a loop over a million items may fail a million times */
     MAX_DUMP = 64, /* bytes of each side that CHECK_MEM prints */
@@ -18,7 +19,8 @@ static struct {
     void (*run)(void);
 } tests[MAX_TESTS];
 static unsigned ntests;
-static void (*after_each)(void);
+static void (*after_each[MAX_AFTER])(void);
+static unsigned nafter;
 
 /* Of the test that is running. */
 static unsigned nchecks, nfailures;
@@ -30,7 +32,10 @@ void check_register(const char *name, void (*run)(void)) {
 }
 
 void check_after_each(void (*cleanup)(void)) {
-    after_each = cleanup;
+    for (unsigned i = 0; i < nafter; i++)
+        if (after_each[i] == cleanup) return;
+    if (nafter == MAX_AFTER) __builtin_trap();
+    after_each[nafter++] = cleanup;
 }
 
 unsigned check_failures(void) {
@@ -109,7 +114,7 @@ static bool run_test(const char *name, void (*run)(void)) {
     if (getenv("TEST_ANNOUNCE")) printf("  run     %s\n", name);
     clock_gettime(CLOCK_MONOTONIC, &start);
     run();
-    if (after_each) after_each();
+    for (unsigned i = nafter; i-- > 0;) after_each[i]();
     if (nchecks == 0) check_fail(__FILE__, __LINE__, "%s checked nothing", name);
     clock_gettime(CLOCK_MONOTONIC, &end);
 

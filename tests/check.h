@@ -43,7 +43,8 @@
     } while (0)
 
 void check_register(const char *name, void (*run)(void));
-/* Runs after every test, also after one that left early; servers are stopped and examined there. */
+/* Runs after every test, also after one that left early; servers are stopped and examined there.
+ * There may be several, of which the last one runs first. */
 void check_after_each(void (*cleanup)(void));
 /* The checks failed so far in the test that is running. */
 unsigned check_failures(void);

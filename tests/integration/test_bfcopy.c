@@ -60,7 +60,7 @@ static void check_equal(Client *a, const char *akey, Client *b, const char *bkey
 /* No key of a copy that was not finished, and none of its shards. */
 static void check_no_rest(Client *c) {
     EXPECT(c, "*0", "KEYS bfcopy:*");
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 6000; i++) {
         long long nshards = 0, nlisted = 0;
         const redisReply *keys = command(c, "KEYS *");
         for (size_t j = 0; j < keys->elements; j++) {
@@ -74,7 +74,7 @@ static void check_no_rest(Client *c) {
             }
         }
         if (nshards == nlisted) return;
-        pause_ms(50);
+        pause_ms(10);
     }
     CHECK_FAIL("shards are left behind");
 }

@@ -172,7 +172,7 @@ TEST(a_filter_for_a_billion_items_costs_nothing_before_it_is_used) {
     EXPECT(c, ":1", "DBSIZE");
     EXPECT(c, "*0", "BF.SHARDS k");
     EXPECT(c, "*1 :1000000000", "BF.INFO k CAPACITY");
-    CHECK_RANGE((double)(server_info(s, "used_memory") - before), 0, 500000);
+    CHECK_RANGE((double)(server_info(s, "used_memory") - before), -500000, 500000);
     EXPECT(c, "*3 :1 :1 :0", "BF.MADD k a b a");
     EXPECT(c, "*3 :1 :1 :0", "BF.MEXISTS k a b c");
     const redisReply *shards = command(c, "BF.SHARDS k");
