@@ -250,13 +250,13 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     come_alive(descriptor);
 
     const int from_db = RedisModule_GetDbIdFromOptCtx(opt);
-    events_copied_from(from_db);
     RedisModuleCtx *from_ctx = context_for(from_db);
     RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
     struct shards source = {.ctx = from_ctx, .filter = from, .mode = REDISMODULE_READ};
     struct shards target = {
         .ctx = to_ctx, .filter = to, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
     contents_copy(&source, &target);
+    events_copied_from(from_db);
     return to;
 }
 

@@ -41,7 +41,7 @@ static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what
 
 /* ---- keys ---- */
 
-static int copied_from;
+static int copied_from = -1; /* until the copy_to that follows */
 
 void events_copied_from(int db) {
     copied_from = db;
@@ -81,7 +81,8 @@ static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModu
         if (filter) contents_move(ctx, filter->descriptor, moved_from, database_of(ctx, name));
         RedisModule_SelectDb(ctx, moved_from);
     } else if (strcmp(event, "copy_to") == 0) {
-        if (filter_of(ctx, name)) RedisModule_SelectDb(ctx, copied_from);
+        if (copied_from >= 0) RedisModule_SelectDb(ctx, copied_from);
+        copied_from = -1;
     } else if (strcmp(event, "restore") == 0) {
         if (filter_of(ctx, name)) identity_set_nrestores(identity_nrestores() + 1);
     } else if (strcmp(event, "expire") == 0) {
