@@ -103,6 +103,7 @@ typedef struct RedisModuleCommandArg {
     int flags;
     const char *deprecated_since;
     struct RedisModuleCommandArg *subargs;
+    const char *display_text; /* since 7.2, which reads it whatever size was declared */
 } RedisModuleCommandArg;
 
 typedef struct {
@@ -163,6 +164,7 @@ typedef struct {
 #define REDISMODULE_EVENT_LOADING         3
 #define REDISMODULE_EVENT_SWAPDB          11
 #define REDISMODULE_EVENT_REPL_ASYNC_LOAD 14
+#define REDISMODULE_EVENT_SLOTS_TRIMMED   19 /* Redis 8.4; to Valkey 9.0: what slot migration does */
 
 #define REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START 1
 #define REDISMODULE_SUBEVENT_PERSISTENCE_ENDED     3

@@ -12,6 +12,7 @@
 #include "store/garbage.h"
 #include "store/identity.h"
 #include "store/namecache.h"
+#include "store/retired.h"
 
 #define ENCODING_VERSION 1
 
@@ -23,15 +24,28 @@ enum saved_form {
 
 RedisModuleType *FilterType;
 
+/* A name may come to mean another filter, so nothing that is remembered of names outlives the birth of one: not even where
+ * the server has taken the old value away in silence. */
+static void come_alive(const struct descriptor *descriptor) {
+    recent_forget();
+    retired_free_some();
+    registry_born(descriptor);
+}
+
 void type_set(RedisModuleKey *key, struct filter *filter) {
-    registry_born(filter->descriptor);
+    come_alive(filter->descriptor);
     RedisModule_ModuleTypeSetValue(key, FilterType, filter);
 }
 
+static void free_now(struct filter *filter) {
+    const bool leaving = filter->leaving;
+    (leaving ? registry_left : registry_died)(filter_unwrap(filter));
+}
+
+/* May run on any thread. */
 static void FilterFree(void *value) {
     recent_forget();
-    const bool leaving = ((struct filter *)value)->leaving;
-    (leaving ? registry_left : registry_died)(filter_unwrap(value));
+    if (!retired_take(value)) free_now(value);
 }
 
 /* Contexts to touch keys with where the server gives none: the type's callbacks. Two, because COPY works in two
@@ -157,7 +171,7 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
     if (form == SAVED_WHOLE) descriptor_own_adopted(descriptor);
     const bool second = form == SAVED_DESCRIPTOR && lives_elsewhere(rdb, descriptor);
     struct filter *filter = filter_wrap(descriptor);
-    registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
+    come_alive(descriptor); /* from here on FilterFree cleans up, shards included */
     if (form == SAVED_WHOLE) {
         struct shards shards = {.ctx = context_for(RedisModule_GetDbIdFromIO(rdb)),
                                 .filter = filter,
@@ -233,7 +247,7 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     descriptor->ncopies = 0;
     descriptor_own_adopted(descriptor);
     struct filter *to = filter_wrap(descriptor);
-    registry_born(descriptor);
+    come_alive(descriptor);
 
     RedisModuleCtx *from_ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
     RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
@@ -290,6 +304,7 @@ bool type_register(RedisModuleCtx *ctx) {
         methods.aux_save2 = FilterAuxSaveIfAny;
     }
     for (int i = 0; i < 2; i++) contexts[i] = RedisModule_GetDetachedThreadSafeContext(ctx);
+    retired_start(ctx, free_now);
     FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
     return FilterType != NULL;
 }

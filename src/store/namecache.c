@@ -1,8 +1,13 @@
-/* A name means another filter, or none, once the value that it stood for was unlinked or freed, databases were emptied or
- * exchanged, or its time to live ran out. The first two are callbacks of the type, the third are events, each of them
- * before the next command can run; filters with a time to live are never remembered, and a notification tells of one
- * that gets it. So nothing is remembered that is not true, and what is remembered is our own memory, which the server
- * does not move. (A shard is the server's: it must be opened each time.)
+/* A name means another filter, or none, once the value that it stood for was unlinked or freed, another one was made,
+ * databases or slots were emptied or exchanged, or its time to live ran out. The first three are callbacks of the type,
+ * the next are events, each of them before the next command can run; filters with a time to live are never remembered,
+ * and a notification tells of one that gets it. What is remembered is our own memory, which the server does not move. (A
+ * shard is the server's: it must be opened each time.)
+ *
+ * A server may learn to take values away in yet another way, and not tell. Then what is remembered here is old, for a
+ * tenth of a second at most or until the name means another filter, but it is never memory that was given back: that
+ * happens on the main thread alone (retired.h), which forgets first. Its shards were taken away with it, since they are
+ * keys beside it, and shards that are not there are an error and not an answer.
  *
  * All is forgotten every tenth of a second nevertheless: the server shall see that the filter is used (OBJECT IDLETIME).
  * A server that evicts must see it every time, so that there nothing is remembered at all. */
@@ -86,6 +91,9 @@ bool recent_start(RedisModuleCtx *ctx) {
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         if (RedisModule_SubscribeToServerEvent(ctx, events[i], OnWholeDatabase) != REDISMODULE_OK)
             return false;
+    /* Where slots can be taken out of the keyspace as a whole, this comes before it. Older servers don't know it. */
+    const RedisModuleEvent trim = {REDISMODULE_EVENT_SLOTS_TRIMMED, 1};
+    RedisModule_SubscribeToServerEvent(ctx, trim, OnWholeDatabase);
     RedisModule_CreateTimer(ctx, PERIOD_MS, on_timer, NULL);
     return true;
 }

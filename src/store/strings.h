@@ -34,6 +34,7 @@ struct filter {
     uint64_t
         packed_at; /* registry_tick() when it was last packed for MIGRATE (or DUMP); 0: never */
     bool leaving;  /* it goes to another node: its shards will follow, and are not garbage */
+    struct filter *next_retired; /* of those that another thread freed */
 };
 
 /* The shards that one command uses. Zero it, set the first three fields, and call shards_close at the end. */
