@@ -1,5 +1,6 @@
 #include "store/events.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "store/contents.h"
@@ -25,17 +26,78 @@ static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t 
              what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
 }
 
-/* What is loaded brings its own count of
- * restores, or has none. */
 static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
     (void)ctx;
     (void)event;
     (void)data;
     if (what <= REDISMODULE_SUBEVENT_LOADING_REPL_START) {
-        identity_set_nrestores(0);
         statistics_loading_starts();
     } else {
         statistics_loading_ends();
+    }
+}
+
+/* ---- slots that go to another node at once ----
+ * A child sends all keys of the slots, as they are when it is forked, and what changes afterwards follows as commands. The
+ * dead are not among the keys but their shards may be, and the list of them does not travel: the child must not send
+ * them. Whatever dies afterwards, dies on the other node as well, by the same command. */
+
+static RedisModuleCtx *detached;
+
+/* Redis fires it in that child. */
+static void OnSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                            void *data) {
+    (void)event;
+    (void)data;
+    if (what == REDISMODULE_SUBEVENT_SLOT_MIGRATION_SNAPSHOT) registry_purge_child(ctx);
+}
+
+/* Redis, before it takes slots out of the keyspace without a word about their keys. */
+static void OnSlotsTrimmed(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
+    (void)ctx;
+    (void)event;
+    (void)what;
+    (void)data;
+    recent_forget();
+}
+
+/* Valkey tells its parent alone, at the start and at the end. In between, no child has a use for shards of the dead. */
+static unsigned nexports;
+
+static void in_child(void) {
+    if (nexports > 0) registry_purge_child(detached);
+}
+
+static void OnAtomicSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                                  void *data) {
+    (void)ctx;
+    (void)event;
+    (void)data;
+    static bool prepared;
+    recent_forget();
+    if (what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_STARTED) {
+        /* Now, so that it runs after the other files' own handlers have given their locks back. */
+        if (!prepared) pthread_atfork(NULL, NULL, in_child);
+        prepared = true;
+        nexports++;
+    } else if ((what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_ABORTED ||
+                what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_COMPLETED) &&
+               nexports > 0) {
+        nexports--;
+    }
+}
+
+/* Older servers know none of these events, and that is no error. */
+static void subscribe_to_slots(RedisModuleCtx *ctx) {
+    detached = RedisModule_GetDetachedThreadSafeContext(ctx);
+    const RedisModuleEvent migration = {REDISMODULE_EVENT_SLOT_MIGRATION, 1},
+                           trimmed = {REDISMODULE_EVENT_SLOTS_TRIMMED, 1},
+                           valkeys = {VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION, 1};
+    if (RedisModule_ClusterPropagateForSlotMigration) { /* a Redis */
+        RedisModule_SubscribeToServerEvent(ctx, migration, OnSlotMigration);
+        RedisModule_SubscribeToServerEvent(ctx, trimmed, OnSlotsTrimmed);
+    } else {
+        RedisModule_SubscribeToServerEvent(ctx, valkeys, OnAtomicSlotMigration);
     }
 }
 
@@ -47,22 +109,25 @@ static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     const int db = RedisModule_GetSelectedDb(ctx);
     if (strcmp(event, "move_from") == 0) moved_from = db;
     if (strcmp(event, "expire") == 0 && recent_find(ctx, name)) recent_forget();
+    if (strcmp(event, "copy_to") == 0 || strcmp(event, "restore") == 0) identity_tell(name);
     const bool moved = strcmp(event, "move_to") == 0;
-    if (!moved && strcmp(event, "restore") != 0) return REDISMODULE_OK;
+    if (!moved && strcmp(event, "rename_to") != 0) return REDISMODULE_OK;
     RedisModuleKey *key =
         RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
-    const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
-                                      ? RedisModule_ModuleTypeGetValue(key)
-                                      : NULL;
+    struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
+                                ? RedisModule_ModuleTypeGetValue(key)
+                                : NULL;
     RedisModule_CloseKey(key);
     if (filter && moved) contents_move(ctx, filter->descriptor, moved_from, db);
-    if (filter && !moved) identity_set_nrestores(identity_nrestores() + 1);
+    /* It was taken out of its place only to be put into another one. */
+    if (filter) filter->leaving = false, filter->packed_at = 0;
     return REDISMODULE_OK;
 }
 
 bool events_start(RedisModuleCtx *ctx) {
     const RedisModuleEvent persistence = {REDISMODULE_EVENT_PERSISTENCE, 1},
                            loading = {REDISMODULE_EVENT_LOADING, 1};
+    subscribe_to_slots(ctx);
     return RedisModule_SubscribeToServerEvent(ctx, persistence, OnPersistence) == REDISMODULE_OK &&
            RedisModule_SubscribeToServerEvent(ctx, loading, OnLoading) == REDISMODULE_OK &&
            RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==

@@ -16,7 +16,6 @@
 #include <string.h>
 
 #include "store/cluster.h"
-#include "store/identity.h"
 #include "store/strings.h"
 #include "store/statistics.h"
 
@@ -301,14 +300,6 @@ static void purge(RedisModuleCtx *ctx, struct descriptor *garbage) {
     }
 }
 
-void registry_purge(RedisModuleCtx *ctx, uint64_t id) {
-    acquire();
-    const struct entry *entry = *find(id);
-    struct descriptor *garbage = entry ? entry->garbage : NULL;
-    release(); /* only this thread removes garbage */
-    if (garbage) purge(ctx, garbage);
-}
-
 void registry_purge_child(RedisModuleCtx *ctx) {
     cluster_read_slots(ctx);
     for (size_t i = 0; i < nbuckets; i++) {
@@ -344,14 +335,13 @@ void registry_start(RedisModuleCtx *ctx) {
 
 bool registry_has_something_to_save(void) {
     acquire();
-    const bool something = identity_nrestores() > 0 || npending > 0;
+    const bool something = npending > 0;
     release();
     return something;
 }
 
 void registry_save(RedisModuleIO *rdb) {
     acquire();
-    RedisModule_SaveUnsigned(rdb, identity_nrestores());
     RedisModule_SaveUnsigned(rdb, npending);
     for (size_t i = 0; i < nbuckets; i++) {
         for (const struct entry *entry = buckets[i]; entry; entry = entry->next) {
@@ -366,7 +356,7 @@ void registry_save(RedisModuleIO *rdb) {
 }
 
 bool registry_load(RedisModuleIO *rdb) {
-    const uint64_t restores = RedisModule_LoadUnsigned(rdb), n = RedisModule_LoadUnsigned(rdb);
+    const uint64_t n = RedisModule_LoadUnsigned(rdb);
     for (uint64_t i = 0; i < n; i++) {
         size_t nbytes;
         char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
@@ -388,7 +378,5 @@ bool registry_load(RedisModuleIO *rdb) {
         release();
         descriptor_free(garbage);
     }
-    if (RedisModule_IsIOError(rdb)) return false;
-    identity_set_nrestores(restores);
-    return true;
+    return !RedisModule_IsIOError(rdb);
 }

@@ -15,11 +15,8 @@ void registry_born(const struct descriptor *descriptor);
 /* A value died. Takes the descriptor over. May be called on a background thread. */
 void registry_died(struct descriptor *descriptor);
 
-/* Deletes what is left of a filter that died without any other server knowing of it, before its id is used again. */
-void registry_purge(RedisModuleCtx *ctx, uint64_t id);
-
-/* Deletes the shards of the dead from the memory of a child that is about to rewrite the AOF: what it writes has no
- * room for a list of them. */
+/* Deletes the shards of the dead from the memory of a child that is about to rewrite the AOF or to send slots to another
+ * node: what it writes has no room for a list of them. */
 void registry_purge_child(RedisModuleCtx *ctx);
 
 /* A value left for another cluster node, where its shards will follow it: none of them is garbage here. Takes the
@@ -37,7 +34,7 @@ enum filter_state registry_state(uint64_t id);
 /* Changes whenever the server has served other clients for a while, never during a command. Not 0. */
 uint64_t registry_tick(void);
 
-/* What must outlive a restart from an RDB file: the dead whose shards are still there, and the count of restores. */
+/* What must outlive a restart from an RDB file: the dead whose shards are still there. */
 bool registry_has_something_to_save(void);
 void registry_save(RedisModuleIO *rdb);
 bool registry_load(RedisModuleIO *rdb);

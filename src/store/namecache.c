@@ -91,9 +91,6 @@ bool recent_start(RedisModuleCtx *ctx) {
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         if (RedisModule_SubscribeToServerEvent(ctx, events[i], OnWholeDatabase) != REDISMODULE_OK)
             return false;
-    /* Where slots can be taken out of the keyspace as a whole, this comes before it. Older servers don't know it. */
-    const RedisModuleEvent trim = {REDISMODULE_EVENT_SLOTS_TRIMMED, 1};
-    RedisModule_SubscribeToServerEvent(ctx, trim, OnWholeDatabase);
     RedisModule_CreateTimer(ctx, PERIOD_MS, on_timer, NULL);
     return true;
 }
