@@ -287,6 +287,7 @@ typedef struct RedisModuleTypeMethods {
     X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                \
     X(void, CloseKey, (RedisModuleKey *))                                                          \
     X(int, KeyType, (RedisModuleKey *))                                                            \
+    X(int, GetDbIdFromModuleKey, (RedisModuleKey *))                                               \
     X(mstime_t, GetExpire, (RedisModuleKey *))                                                     \
     X(int, DeleteKey, (RedisModuleKey *))                                                          \
     X(char *, StringDMA, (RedisModuleKey *, size_t * length, int mode))                            \
@@ -368,9 +369,9 @@ REDISMODULE_REQUIRED(REDISMODULE_DECLARE)
 REDISMODULE_OPTIONAL(REDISMODULE_DECLARE)
 
 #ifdef REDISMODULE_MAIN
-/* Resolves the functions and announces the module. The first word of a context is the address of the server's own
- * look-up function. NULL when all is well, else what is wrong: the name of a function that the server lacks. */
-static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int version) {
+/* Resolves the functions. The first word of a context is the address of the server's own look-up function. NULL when all is
+ * well, else the name of a function that the server lacks. */
+static const char *RedisModule_Resolve(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *);
     *(void **)&get_api = ((void **)ctx)[0];
 #define REDISMODULE_RESOLVE(result, fn, arguments)                                                 \
@@ -381,8 +382,6 @@ static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int v
         RedisModule_##fn = NULL;
     REDISMODULE_REQUIRED(REDISMODULE_RESOLVE)
     REDISMODULE_OPTIONAL(REDISMODULE_RESOLVE_IF)
-    if (RedisModule_IsModuleNameBusy(name)) return "another module of the same name";
-    RedisModule_SetModuleAttribs(ctx, name, version, REDISMODULE_APIVER_1);
     return NULL;
 }
 #endif

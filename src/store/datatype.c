@@ -227,12 +227,14 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *to = filter_wrap(descriptor);
     come_alive(descriptor);
 
-    RedisModuleCtx *from_ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
+    const int from_db = RedisModule_GetDbIdFromOptCtx(opt);
+    RedisModuleCtx *from_ctx = context_for(from_db);
     RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
     struct shards source = {.ctx = from_ctx, .filter = from, .mode = REDISMODULE_READ};
     struct shards target = {
         .ctx = to_ctx, .filter = to, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
     contents_copy(&source, &target);
+    events_copied_from(from_db);
     return to;
 }
 

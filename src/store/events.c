@@ -103,24 +103,64 @@ static void subscribe_to_slots(RedisModuleCtx *ctx) {
 
 /* ---- keys ---- */
 
-static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
-    (void)type;
-    static int moved_from; /* the event before move_to is always its move_from */
-    const int db = RedisModule_GetSelectedDb(ctx);
-    if (strcmp(event, "move_from") == 0) moved_from = db;
-    if (strcmp(event, "expire") == 0 && recent_find(ctx, name)) recent_forget();
-    if (strcmp(event, "copy_to") == 0 || strcmp(event, "restore") == 0) identity_tell(name);
-    const bool moved = strcmp(event, "move_to") == 0;
-    if (!moved && strcmp(event, "rename_to") != 0) return REDISMODULE_OK;
+static int copied_from = -1; /* until the copy_to that follows */
+
+void events_copied_from(int db) {
+    copied_from = db;
+}
+
+/* The database that the event is about. The context can't be asked: within MULTI, Valkey 9.1 answers with the database of the
+ * transaction. A key opened for writing is there even if it is empty. */
+static int database_of(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key = RedisModule_OpenKey(
+        ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
+    const int db = RedisModule_GetDbIdFromModuleKey(key);
+    RedisModule_CloseKey(key);
+    return db;
+}
+
+static struct filter *filter_of(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key =
         RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
     struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
                                 ? RedisModule_ModuleTypeGetValue(key)
                                 : NULL;
     RedisModule_CloseKey(key);
-    if (filter && moved) contents_move(ctx, filter->descriptor, moved_from, db);
-    /* It was taken out of its place only to be put into another one. */
-    if (filter) filter->leaving = false, filter->packed_at = 0;
+    return filter;
+}
+
+/* It was taken out of its place only to be put into another one. */
+static void stay(struct filter *filter) {
+    filter->leaving = false;
+    filter->packed_at = 0;
+}
+
+/* Valkey 8.1.1 lends the context the very client that runs the command, selects the event's database in it, and forgets to
+ * go back: after MOVE, of any key, and COPY to another database the client would go on in the wrong one, a primary's
+ * link and the replay of an AOF included. So the database it had is selected here. Where the context has a client of its
+ * own that does nothing. (For a COPY of other types there is no telling which it was.) */
+static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
+    (void)type;
+    static int moved_from; /* the event before move_to is always its move_from */
+    if (strcmp(event, "move_from") == 0) {
+        moved_from = database_of(ctx, name);
+    } else if (strcmp(event, "move_to") == 0) {
+        struct filter *filter = filter_of(ctx, name);
+        if (filter) contents_move(ctx, filter->descriptor, moved_from, database_of(ctx, name));
+        if (filter) stay(filter);
+        RedisModule_SelectDb(ctx, moved_from);
+    } else if (strcmp(event, "rename_to") == 0) {
+        struct filter *filter = filter_of(ctx, name);
+        if (filter) stay(filter);
+    } else if (strcmp(event, "copy_to") == 0) {
+        identity_tell(name);
+        if (copied_from >= 0) RedisModule_SelectDb(ctx, copied_from);
+        copied_from = -1;
+    } else if (strcmp(event, "restore") == 0) {
+        identity_tell(name);
+    } else if (strcmp(event, "expire") == 0) {
+        if (recent_find(ctx, name)) recent_forget();
+    }
     return REDISMODULE_OK;
 }
 
