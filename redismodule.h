@@ -284,6 +284,7 @@ typedef struct RedisModuleTypeMethods {
     X(int, ReplyWithDouble, (RedisModuleCtx *, double))                                            \
     X(int, GetSelectedDb, (RedisModuleCtx *))                                                      \
     X(int, SelectDb, (RedisModuleCtx *, int db))                                                   \
+    X(unsigned long long, DbSize, (RedisModuleCtx *))                                              \
     X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                \
     X(void, CloseKey, (RedisModuleKey *))                                                          \
     X(int, KeyType, (RedisModuleKey *))                                                            \

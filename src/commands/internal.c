@@ -9,6 +9,7 @@
 #include "store/datatype.h"
 #include "store/garbage.h"
 #include "store/identity.h"
+#include "store/living.h"
 
 /* Does this command come from where nobody but the server can send: the primary, the AOF, or a node that sends us slots?
  * Not if a script or another module runs it, wherever that came from, since it has a client of its own then. While the
@@ -105,16 +106,10 @@ static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisMo
     if (!string || length < SHARD_HEADER_BYTES ||
         !descriptor_is_header_of((const uint8_t *)string, id, layer, shard))
         return "other";
-    switch (registry_state(id)) {
-    case FILTER_LIVE:
-        return "live";
-    case FILTER_DEAD:
-        return "dying";
-    default:
-        return cluster_slot_state(ctx, cluster_key_slot(name.text, name.length)) == SLOT_OWNED
-                   ? "orphan"
-                   : "moving";
-    }
+    if (living_has(id)) return "live";
+    if (garbage_has(id)) return "dying";
+    const unsigned slot = cluster_key_slot(name.text, name.length);
+    return cluster_slot_state(ctx, slot) == SLOT_OWNED ? "orphan" : "moving";
 }
 
 /* BF.OWNER key

@@ -16,7 +16,7 @@
 
 #include "store/cluster.h"
 #include "store/datatype.h"
-#include "store/garbage.h"
+#include "store/living.h"
 
 /* The filter that has this name now, or NULL. */
 static const struct filter *present(RedisModuleCtx *ctx, const RedisModuleString *name) {
@@ -52,7 +52,7 @@ static const char *client_problem(RedisModuleCtx *ctx, const RedisModuleString *
     const struct filter *old = present(ctx, name);
     if (old && old->descriptor->id != descriptor->id) old = NULL;
     const struct adoption *adoption = adoption_of(descriptor);
-    const bool second = !old && registry_state(descriptor->id) == FILTER_LIVE,
+    const bool second = !old && living_has(descriptor->id),
                adopts = adoption && !(old && same_strings(adoption, adoption_of(old->descriptor)));
     if (!second && !adopts) return NULL;
     const enum slot_state state = cluster_slot_state(ctx, cluster_filter_slot(descriptor));

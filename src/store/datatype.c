@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "store/admission.h"
+#include "store/clock.h"
 #include "store/cluster.h"
 #include "store/contents.h"
 #include "store/events.h"
@@ -30,7 +31,7 @@ RedisModuleType *FilterType;
 static void come_alive(const struct descriptor *descriptor) {
     recent_forget();
     retired_free_some();
-    registry_born(descriptor);
+    garbage_born(descriptor);
 }
 
 void type_set(RedisModuleKey *key, struct filter *filter) {
@@ -40,7 +41,12 @@ void type_set(RedisModuleKey *key, struct filter *filter) {
 
 static void free_now(struct filter *filter) {
     const bool leaving = filter->leaving;
-    (leaving ? registry_left : registry_died)(filter_unwrap(filter));
+    const int db = filter->last_db ? filter->last_db - 1 : DATABASE_UNKNOWN;
+    struct descriptor *descriptor = filter_unwrap(filter);
+    if (leaving)
+        garbage_left(descriptor);
+    else
+        garbage_died(descriptor, db);
 }
 
 /* May run on any thread. */
@@ -80,7 +86,7 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
     const bool whole = !snapshot && !(flags & REDISMODULE_CTX_FLAGS_CLUSTER);
     if (!snapshot && !whole && flags & REDISMODULE_CTX_FLAGS_MASTER &&
         cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) != SLOT_OWNED)
-        filter->packed_at = registry_tick();
+        filter->packed_at = clock_tick();
     RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
     save_descriptor(rdb, filter->descriptor);
     struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
@@ -180,7 +186,8 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
     recent_forget();
-    if (filter->packed_at != registry_tick()) return;
+    filter->last_db = RedisModule_GetDbIdFromOptCtx(opt) + 1;
+    if (filter->packed_at != clock_tick()) return;
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
     const int flags = RedisModule_GetContextFlags(ctx);
     size_t length;
@@ -248,18 +255,17 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
 
 static void FilterAuxSave(RedisModuleIO *rdb, int when) {
     (void)when;
-    registry_save(rdb);
+    garbage_save(rdb);
 }
 
 /* Where the server allows it, a file without anything to remember can be loaded without the module. */
 static void FilterAuxSaveIfAny(RedisModuleIO *rdb, int when) {
-    (void)when;
-    if (registry_has_something_to_save()) registry_save(rdb);
+    if (garbage_count().npending > 0) FilterAuxSave(rdb, when);
 }
 
 static int FilterAuxLoad(RedisModuleIO *rdb, int version, int when) {
     (void)when;
-    return version <= ENCODING_VERSION && registry_load(rdb) ? REDISMODULE_OK : REDISMODULE_ERR;
+    return version <= ENCODING_VERSION && garbage_load(rdb) ? REDISMODULE_OK : REDISMODULE_ERR;
 }
 
 bool type_register(RedisModuleCtx *ctx) {

@@ -21,7 +21,7 @@ bool events_saving(void) {
 static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
     (void)event;
     (void)data;
-    if (what == REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START) registry_purge_child(ctx);
+    if (what == REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START) garbage_purge_child(ctx);
     saving = what != REDISMODULE_SUBEVENT_PERSISTENCE_ENDED &&
              what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
 }
@@ -37,6 +37,17 @@ static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what
     }
 }
 
+/* ---- databases ---- */
+
+static void OnWholeDatabase(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                            void *data) {
+    (void)ctx;
+    (void)what;
+    (void)data;
+    recent_forget();
+    if (event.id == REDISMODULE_EVENT_SWAPDB) garbage_databases_swapped();
+}
+
 /* ---- slots that go to another node at once ----
  * A child sends all keys of the slots, as they are when it is forked, and what changes afterwards follows as commands. The
  * dead are not among the keys but their shards may be, and the list of them does not travel: the child must not send
@@ -49,23 +60,14 @@ static void OnSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_
                             void *data) {
     (void)event;
     (void)data;
-    if (what == REDISMODULE_SUBEVENT_SLOT_MIGRATION_SNAPSHOT) registry_purge_child(ctx);
-}
-
-/* Redis, before it takes slots out of the keyspace without a word about their keys. */
-static void OnSlotsTrimmed(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
-    (void)ctx;
-    (void)event;
-    (void)what;
-    (void)data;
-    recent_forget();
+    if (what == REDISMODULE_SUBEVENT_SLOT_MIGRATION_SNAPSHOT) garbage_purge_child(ctx);
 }
 
 /* Valkey tells its parent alone, at the start and at the end. In between, no child has a use for shards of the dead. */
 static unsigned nexports;
 
 static void in_child(void) {
-    if (nexports > 0) registry_purge_child(detached);
+    if (nexports > 0) garbage_purge_child(detached);
 }
 
 static void OnAtomicSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
@@ -95,7 +97,8 @@ static void subscribe_to_slots(RedisModuleCtx *ctx) {
                            valkeys = {VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION, 1};
     if (RedisModule_ClusterPropagateForSlotMigration) { /* a Redis */
         RedisModule_SubscribeToServerEvent(ctx, migration, OnSlotMigration);
-        RedisModule_SubscribeToServerEvent(ctx, trimmed, OnSlotsTrimmed);
+        /* Before it takes slots out of the keyspace without a word about their keys. */
+        RedisModule_SubscribeToServerEvent(ctx, trimmed, OnWholeDatabase);
     } else {
         RedisModule_SubscribeToServerEvent(ctx, valkeys, OnAtomicSlotMigration);
     }
@@ -165,11 +168,22 @@ static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModu
 }
 
 bool events_start(RedisModuleCtx *ctx) {
-    const RedisModuleEvent persistence = {REDISMODULE_EVENT_PERSISTENCE, 1},
-                           loading = {REDISMODULE_EVENT_LOADING, 1};
+    const struct {
+        uint64_t id;
+        RedisModuleEventCallback callback; /* one for each: a second takes the place of the first */
+    } events[] = {
+        {REDISMODULE_EVENT_PERSISTENCE, OnPersistence},
+        {REDISMODULE_EVENT_LOADING, OnLoading},
+        {REDISMODULE_EVENT_FLUSHDB, OnWholeDatabase},
+        {REDISMODULE_EVENT_SWAPDB, OnWholeDatabase},
+        {REDISMODULE_EVENT_REPL_ASYNC_LOAD, OnWholeDatabase},
+    };
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        const RedisModuleEvent event = {events[i].id, 1};
+        if (RedisModule_SubscribeToServerEvent(ctx, event, events[i].callback) != REDISMODULE_OK)
+            return false;
+    }
     subscribe_to_slots(ctx);
-    return RedisModule_SubscribeToServerEvent(ctx, persistence, OnPersistence) == REDISMODULE_OK &&
-           RedisModule_SubscribeToServerEvent(ctx, loading, OnLoading) == REDISMODULE_OK &&
-           RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
-               REDISMODULE_OK;
+    return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
+           REDISMODULE_OK;
 }
