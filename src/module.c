@@ -2,13 +2,15 @@
 #define REDISMODULE_MAIN
 #include "redismodule.h"
 
+#include "commands/info.h"
 #include "commands/table.h"
 #include "config.h"
 #include "core/descriptor.h"
 #include "store/events.h"
 #include "store/namecache.h"
 #include "store/garbage.h"
-#include "store/statistics.h"
+#include "store/jobs.h"
+#include "store/living.h"
 #include "store/datatype.h"
 
 #define MODULE_NAME    "bf"
@@ -42,14 +44,18 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     descriptor_allocator =
         (struct allocator){RedisModule_TryAlloc, RedisModule_Realloc, RedisModule_Free};
     if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx) ||
-        !statistics_start(ctx) || !events_start(ctx) || !recent_start(ctx))
+        !info_start(ctx) || !events_start(ctx))
         return REDISMODULE_ERR;
     /* Commands signal their keys themselves, and only when something changed: a duplicate must neither abort a WATCH
      * nor invalidate a client's cache. */
     RedisModule_SetModuleOptions(ctx, REDISMODULE_OPTIONS_HANDLE_IO_ERRORS |
                                           REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED |
-                                          REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD);
-    registry_start(ctx);
+                                          REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD |
+                                          REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION);
+    recent_start();
+    living_start();
+    garbage_start();
+    jobs_start(ctx);
     config_warn_of_eviction(ctx);
     return REDISMODULE_OK;
 }

@@ -234,6 +234,28 @@ uint64_t descriptor_shard_bytes(const struct descriptor *descriptor) {
     return nbytes;
 }
 
+bool descriptor_next_string(const struct descriptor *descriptor, struct string_cursor *at) {
+    for (; at->layer < descriptor->nlayers; at->layer++, at->next = 0) {
+        const struct layer *layer = &descriptor->layers[at->layer];
+        while (at->next < layer_nstrings(layer)) {
+            at->shard = at->next;
+            if (at->next % 8 == 0 && layer->created[at->next / 8] == 0) {
+                at->next += 8; /* most of a filter that holds little was never created */
+                continue;
+            }
+            at->next++;
+            if (layer_shard_created(layer, at->shard)) return true;
+        }
+    }
+    return false;
+}
+
+void descriptor_forget_string(struct descriptor *descriptor, const struct string_cursor *at) {
+    for (uint32_t i = at->layer; i < descriptor->nlayers; i++)
+        if (descriptor->layers[i].home == at->layer)
+            layer_mark_lost(&descriptor->layers[i], at->shard);
+}
+
 /* ---- encoding: little-endian, by shifts, so that it is the same on every machine ---- */
 
 static uint8_t *put(uint8_t *at, uint64_t value, unsigned nbytes) {

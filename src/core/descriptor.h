@@ -148,6 +148,18 @@ uint64_t descriptor_shard_bytes(
     const struct descriptor
         *descriptor); /* string bytes of all created shards, adopted strings apart */
 
+/* Goes over a filter's strings, those that were ever created: for (struct string_cursor at = {0};
+ * descriptor_next_string(descriptor, &at);) … at.layer, at.shard. */
+struct string_cursor {
+    uint32_t layer; /* the string begins with this layer, */
+    uint32_t shard; /* and holds this shard of it */
+    uint32_t next;  /* where to go on in the layer */
+};
+bool descriptor_next_string(const struct descriptor *descriptor, struct string_cursor *at);
+
+/* The string is gone, with all layers that share it. */
+void descriptor_forget_string(struct descriptor *descriptor, const struct string_cursor *at);
+
 /* What is wrong with a layer, or with a whole descriptor, or NULL. Every decoded one has passed. */
 const char *layer_problem(const struct layer *layer);
 const char *descriptor_problem(const struct descriptor *descriptor);

@@ -198,7 +198,7 @@ bool filter_check(struct shards *shards, struct lookup *lookups, size_t n) {
 void filter_replicate(RedisModuleCtx *ctx, RedisModuleString *key, const struct filter *filter) {
     size_t nbytes;
     char *bytes = descriptor_bytes(filter->descriptor, &nbytes);
-    RedisModule_Replicate(ctx, "BF.DESCRIPTOR", "sb", key, bytes, nbytes);
+    RedisModule_Replicate(ctx, "BF.SETDESCRIPTOR", "sb", key, bytes, nbytes);
     RedisModule_Free(bytes);
 }
 

@@ -5,8 +5,8 @@
 
 #include "store/strings.h"
 
-/* Registers for what the server does to whole databases; false if it can't. */
-bool recent_start(RedisModuleCtx *ctx);
+/* Once, when the module is loaded. */
+void recent_start(void);
 
 /* The filter under this name in the selected database, or NULL: then the key must be opened. */
 struct filter *recent_find(RedisModuleCtx *ctx, const RedisModuleString *name);

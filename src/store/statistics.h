@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 
 #include "core/descriptor.h"
-#include "redismodule.h"
 
 struct statistics {
     /* What there is now. Values may die on a background thread. */
@@ -47,8 +46,5 @@ static inline void statistics_checked(size_t nchecks, size_t nhits) {
 /* Reading an append-only file repeats commands of the past: what is done in between is not work of this server's life. */
 void statistics_loading_starts(void);
 void statistics_loading_ends(void);
-
-/* Registers INFO bf; false if the server refuses. */
-bool statistics_start(RedisModuleCtx *ctx);
 
 #endif

@@ -29,11 +29,11 @@ struct shard_slot {
 struct filter {
     struct descriptor *descriptor;
     struct shard_slot *
-        *slots;      /* by layer, then by shard; an array is made when its layer is first used */
-    uint32_t nslots; /* layers for which slots has room */
-    uint64_t
-        packed_at; /* registry_tick() when it was last packed for MIGRATE (or DUMP); 0: never */
-    bool leaving;  /* it goes to another node: its shards will follow, and are not garbage */
+        *slots;         /* by layer, then by shard; an array is made when its layer is first used */
+    uint32_t nslots;    /* layers for which slots has room */
+    uint64_t packed_at; /* clock_tick() when it was last packed for MIGRATE (or DUMP); 0: never */
+    bool leaving;       /* it goes to another node: its shards will follow, and are not garbage */
+    int last_db;        /* 1 + the database that it was last taken out of; 0: it never was */
     struct filter *next_retired; /* of those that another thread freed */
 };
 

@@ -210,13 +210,13 @@ TEST(numbers_at_the_edges) {
 
 /* What each command's arguments are: k key, e error, n number, o option with value, i item, I items, f field, b bytes. */
 static const char *const shapes[][2] = {
-    {"BF.RESERVE", "kenooo"}, {"BF.ADOPT", "kooooo"},   {"BF.ADD", "ki"},
-    {"BF.MADD", "kI"},        {"BF.INSERT", "kooItI"},  {"BF.INSERT", "kootI"},
-    {"BF.EXISTS", "ki"},      {"BF.MEXISTS", "kI"},     {"BF.CARD", "k"},
-    {"BF.INFO", "kf"},        {"BF.INFO", "k"},         {"BF.PLAN", "enoo"},
-    {"BF.SHARDS", "k"},       {"BF.HEAL", "k"},         {"BF.SCANDUMP", "kn"},
-    {"BF.LOADCHUNK", "knb"},  {"BF.DESCRIPTOR", "k"},   {"BF.DESCRIPTOR", "kb"},
-    {"BF.OWNER", "k"},        {"BF.DESCRIPTOR", "kbn"}, {"BF.LEAVES", "k"},
+    {"BF.RESERVE", "kenooo"}, {"BF.ADOPT", "kooooo"},  {"BF.ADD", "ki"},
+    {"BF.MADD", "kI"},        {"BF.INSERT", "kooItI"}, {"BF.INSERT", "kootI"},
+    {"BF.EXISTS", "ki"},      {"BF.MEXISTS", "kI"},    {"BF.CARD", "k"},
+    {"BF.INFO", "kf"},        {"BF.INFO", "k"},        {"BF.PLAN", "enoo"},
+    {"BF.SHARDS", "k"},       {"BF.HEAL", "k"},        {"BF.SCANDUMP", "kn"},
+    {"BF.LOADCHUNK", "knb"},  {"BF.DESCRIPTOR", "k"},  {"BF.SETDESCRIPTOR", "kb"},
+    {"BF.OWNER", "k"},        {"BF.NEXTID", "kn"},     {"BF.LEAVES", "k"},
 };
 
 static const char *const keys[] = {"f0",   "f1",   "f2",     "fixed",    "new0", "new1",

@@ -583,3 +583,53 @@ TEST(a_layer_that_cannot_be_added_changes_nothing) {
     }
     descriptor_free(NULL);
 }
+
+/* ---- going over strings ---- */
+
+TEST(strings_one_after_the_other) {
+    struct descriptor *d = example();
+    REQUIRE(d);
+    const struct layout joined = {1, 5, 9, 7};
+    REQUIRE(descriptor_add_layer(d, &joined, 300) && descriptor_add_layer_joined(d, &joined, 300) &&
+            d->layers[3].home == 2);
+    layer_mark_created(&d->layers[2], 0);
+    layer_mark_created(&d->layers[3], 0);
+    const uint32_t expected[][2] = {{0, 0}, {1, 1}, {1, 9}, {2, 0}};
+    struct string_cursor at = {0}, second = {0};
+    for (size_t i = 0; i < N(expected); i++) {
+        CHECK(descriptor_next_string(d, &at));
+        CHECK_UINT(at.layer, expected[i][0]);
+        CHECK_UINT(at.shard, expected[i][1]);
+        if (i == 1) second = at;
+    }
+    CHECK(!descriptor_next_string(d, &at));
+    CHECK(!descriptor_next_string(d, &at));
+
+    /* One is forgotten without the others, and with the layers that share it. */
+    descriptor_forget_string(d, &second);
+    CHECK_UINT(descriptor_nshards(d), 3);
+    CHECK(!layer_shard_created(&d->layers[1], 1) && layer_shard_created(&d->layers[1], 9));
+    for (at = (struct string_cursor){0}; descriptor_next_string(d, &at);)
+        descriptor_forget_string(d, &at);
+    CHECK_UINT(descriptor_nshards(d), 0);
+    CHECK(!layer_shard_created(&d->layers[3], 0));
+    descriptor_free(d);
+}
+
+/* Strings at the edges of the bytes of marks, and a filter that has none. */
+TEST(strings_among_many_that_were_never_created) {
+    struct descriptor *d = descriptor_new("t", 1);
+    const struct layout wide = {1001, 1, 9, 7};
+    REQUIRE(d && descriptor_add_layer(d, &wide, 100));
+    struct string_cursor at = {0};
+    CHECK(!descriptor_next_string(d, &at));
+    const uint32_t shards[] = {0, 7, 8, 15, 500, 999, 1000};
+    for (size_t i = 0; i < N(shards); i++) layer_mark_created(&d->layers[0], shards[i]);
+    at = (struct string_cursor){0};
+    for (size_t i = 0; i < N(shards); i++) {
+        CHECK(descriptor_next_string(d, &at));
+        CHECK_UINT(at.shard, shards[i]);
+    }
+    CHECK(!descriptor_next_string(d, &at));
+    descriptor_free(d);
+}
