@@ -404,13 +404,6 @@ static void purge(RedisModuleCtx *ctx, struct garbage *garbage) {
     }
 }
 
-void garbage_purge(RedisModuleCtx *ctx, uint64_t id) {
-    acquire();
-    struct garbage *garbage = find(id);
-    release();
-    if (garbage) purge(ctx, garbage); /* a birth follows, which drops it */
-}
-
 void garbage_purge_child(RedisModuleCtx *ctx) {
     for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
         /* In a slot that moves between nodes they are not dead: they have still to travel. */
