@@ -123,6 +123,11 @@ $(NODE_MODULES): tests/clients/package-lock.json
 	cd tests/clients && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
+# What another module may do to ours.
+build/caller.so: tests/modules/caller.c redismodule.h
+	@mkdir -p $(@D)
+	$(CC) $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) -shared -o $@ $<
+
 worker: build/worker
 build/worker: examples/worker.c
 	@mkdir -p $(@D)
@@ -139,10 +144,10 @@ test:
 	@scripts/deps test
 	@$(MAKE) --no-print-directory all build-tests
 	@scripts/run-tests $(UNIT) $(INTEGRATION)
-build-tests: $(UNIT) $(INTEGRATION)
+build-tests: $(UNIT) $(INTEGRATION) build/caller.so
 unit: $(UNIT)
 	@scripts/run-tests $^
-integration: all $(INTEGRATION)
+integration: all $(INTEGRATION) build/caller.so
 	@scripts/run-tests $(INTEGRATION)
 test-clients:
 	@scripts/deps clients
@@ -150,7 +155,7 @@ test-clients:
 	@tests/clients/with-server scripts/run-tests $(CLIENTS)
 test-servers:
 	@scripts/deps test
-	@$(MAKE) --no-print-directory all $(INTEGRATION)
+	@$(MAKE) --no-print-directory all $(INTEGRATION) build/caller.so
 	@scripts/test-servers $(INTEGRATION)
 soak: all $(VARIANT)/tests/integration/test_model
 	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model fresh
