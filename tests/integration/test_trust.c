@@ -160,8 +160,7 @@ TEST(internal_commands_are_refused_by_themselves) {
         if (!text_matches(text, refused)) CHECK_FAIL("%s by a module answers %s", name, text);
         EXPECT(c, "+OK", "MULTI");
         command_argv(c, argc - 3, argv + 3, lens + 3);
-        text = keep(reply_text(command(c, "EXEC")->element[0]));
-        if (!text_matches(text, refused)) CHECK_FAIL("%s in MULTI answers %s", name, text);
+        EXPECT(c, "*1 -ERR only replication, the append-only file and slot migration...", "EXEC");
     }
     /* It stayed: a filter that is leaving would leave its shard behind. */
     EXPECT(c, ":1", "DEL seen");
