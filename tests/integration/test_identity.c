@@ -6,15 +6,19 @@
 #include "primary.h"
 #include "snapshot.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 /* A filter that must grow, so that its descriptor is sent again; its shards are small. */
 #define RESERVE "BF.RESERVE %s 0.0001 100 SEED 1 SHARDSIZE 4096"
 
+/* All filters have the same seed: at most a few of these items are taken for known ones. */
 static void fill(Client *c, const char *key, const char *prefix, int n) {
-    CHECK_INT(command_batches(c, "BF.MADD", key, prefix, 0, n), n);
+    CHECK_RANGE((double)command_batches(c, "BF.MADD", key, prefix, 0, n), n - 3, n);
 }
 
 static void check_filled(Client *c, const char *key, const char *prefix, int n) {
@@ -249,6 +253,26 @@ TEST(a_dumped_and_renamed_filter_is_removed_with_its_shards) {
 
 /* ---- atomic slot migration ---- */
 
+/* Stops the thread that frees what the server has put aside, and only that; returns its number, or -1. */
+static pid_t stop_freeing(const Server *s) {
+    char path[64], name[32];
+    snprintf(path, sizeof(path), "/proc/%d/task", (int)s->pid);
+    DIR *tasks = opendir(path);
+    pid_t found = -1;
+    for (const struct dirent *task; tasks && found < 0 && (task = readdir(tasks));) {
+        snprintf(path, sizeof(path), "/proc/%d/task/%.20s/comm", (int)s->pid, task->d_name);
+        FILE *file = fopen(path, "r");
+        if (file && fgets(name, sizeof(name), file) && strcmp(name, "bio_lazy_free\n") == 0)
+            found = (pid_t)atoi(task->d_name);
+        if (file) fclose(file);
+    }
+    if (tasks) closedir(tasks);
+    if (found < 0 || ptrace(PTRACE_SEIZE, found, NULL, NULL) != 0) return -1;
+    return ptrace(PTRACE_INTERRUPT, found, NULL, NULL) == 0 && waitpid(found, NULL, __WALL) == found
+               ? found
+               : -1;
+}
+
 /* Redis frees what has left a slot in the background. Until then its id counted as alive, and the filter that came back was
  * refused, with a line in the log and nothing else. */
 TEST(a_filter_comes_back_before_it_was_freed) {
@@ -259,25 +283,18 @@ TEST(a_filter_comes_back_before_it_was_freed) {
     const char *name = cluster_name(cluster, "seen", 0, 8191);
     const int slot = cluster_slot(cluster, name);
     Client *c = cluster->node[0]->client;
-    const char *big = cluster_name(cluster, "big", slot + 1, 8191);
     EXPECT(c, "+OK", RESERVE, name);
     fill(c, name, "x", 2000);
-    EXPECT(
-        c, "_", "EVAL %s 1 %s",
-        "for i = 1, 2000 do local t = {} for j = 1, 1000 do t[j] = i * 1000 + j .. ':member' end "
-        "redis.call('SADD', KEYS[1], unpack(t)) end",
-        big);
-    EXPECT(c, ":1", "UNLINK %s", big);
+    const pid_t thread = stop_freeing(cluster->node[0]);
+    REQUIRE(thread > 0);
     REQUIRE(atomic_move(cluster, kind, slot, 0, 1));
     REQUIRE(atomic_move(cluster, kind, slot, 1, 0));
     check_filled(c, name, "x", 2000);
     fill(c, name, "y", 2000);
     /* All of it goes, also what was made after it came back. */
     EXPECT(c, ":1", "DEL %s", name);
-    for (int i = 0; i < 2; i++) {
-        server_wait_info(cluster->node[i], "lazyfree_pending_objects", "0");
-        CHECK_SHARDS(cluster->node[i], 0);
-    }
+    CHECK_INT(ptrace(PTRACE_DETACH, thread, NULL, NULL), 0);
+    for (int i = 0; i < 2; i++) CHECK_SHARDS(cluster->node[i], 0);
 }
 
 /* The shards of filters that had just died went along, and nobody knew of them any more. */
