@@ -84,6 +84,9 @@ long long server_info(Server *s, const char *field);
  * does. */
 bool server_wait_info(Server *s, const char *field, const char *value);
 
+/* The command-line client that came with the server under test, or else redis-cli. */
+const char *server_cli(void);
+
 void pause_ms(unsigned ms);
 
 #endif

@@ -479,6 +479,41 @@ TEST(move) {
     check_move(aof_preamble);
 }
 
+/* Valkey 9.1 tells a notification the database of the transaction, and Valkey 8.1.1 leaves the client in the database of the
+ * notification: here, on the replica and in the AOF, which have scripts as transactions. */
+static void check_move_and_stay(const char *config) {
+    Pair pair = start_pair(config);
+    Client *c = pair.primary->client;
+    fill(c, "k");
+    EXPECT(c, "*3 +OK :1 :0", "EVAL %s 0",
+           "return {redis.call('SET', 'plain', 'x'), redis.call('MOVE', 'k', 5), "
+           "redis.call('EXISTS', 'k')}");
+    EXPECT(c, ":1", "MOVE plain 3");
+    EXPECT(c, "+OK", "SET here x");
+    EXPECT(c, "+OK", "MULTI");
+    EXPECT(c, "+QUEUED", "SET plain x");
+    EXPECT(c, "+QUEUED", "MOVE plain 4");
+    EXPECT(c, "+QUEUED", "SET too x");
+    EXPECT(c, "*3 +OK :1 +OK", "EXEC");
+    fill(c, "k");
+    EXPECT(c, ":1", "COPY k l DB 6");
+    EXPECT(c, "+OK", "SET also x");
+    EXPECT(c, ":4", "EXISTS here too also k");
+    EXPECT(c, "+OK", "SELECT 5");
+    check_alive(c, "k", "k");
+    check_pair(pair, 3);
+    server_restart(pair.primary, STOP_KILL);
+    CHECK_TIDY(pair.primary);
+    EXPECT(c, ":4", "EXISTS here too also k");
+    EXPECT(c, "+OK", "SELECT 5");
+    check_alive(c, "k", "k");
+}
+
+TEST(move_leaves_everybody_in_their_database) {
+    check_move_and_stay(aof_plain);
+    check_move_and_stay(aof_preamble);
+}
+
 /* ---- DUMP and RESTORE ---- */
 
 TEST(dump_and_restore) {

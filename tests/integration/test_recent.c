@@ -3,8 +3,10 @@
  * passes between them. */
 #include "check.h"
 #include "client.h"
+#include "cluster_fixture.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* f contains x, g does not, and f was just asked for. */
@@ -119,4 +121,36 @@ TEST(replica_that_swaps_its_data) {
     server_follow(replica, new);
     EXPECT(replica->client, ":0", "BF.EXISTS f x");
     EXPECT(replica->client, ":1", "BF.EXISTS f y");
+}
+
+/* Sends the commands at once, so that the server runs them one after the other and nothing else in between; their replies
+ * as one text. */
+static const char *pipeline(Client *c, const char *const *lines, int n) {
+    char *all = NULL;
+    size_t length;
+    for (int i = 0; i < n; i++) redisAppendCommand(c->redis, lines[i]);
+    FILE *out = open_memstream(&all, &length);
+    for (int i = 0; i < n; i++) {
+        redisReply *reply = NULL;
+        redisGetReply(c->redis, (void **)&reply);
+        fprintf(out, "%s%s", i ? " " : "", reply ? (char *)keep(reply_text(reply)) : "lost");
+        freeReplyObject(reply);
+    }
+    fclose(out);
+    return keep(all);
+}
+
+/* Redis 8.4 and newer take whole slots out of the keyspace, without a word about their keys, and free them in the
+ * background: on a replica while its clients still ask. Here the replica is writable, so that the test can say when. */
+TEST(slots_that_are_trimmed_on_a_replica) {
+    Cluster *cluster = cluster_start(1, true, "replica-read-only no");
+    REQUIRE(cluster);
+    Client *c = cluster->node[1]->client;
+    if (command(c, "COMMAND INFO TRIMSLOTS")->element[0]->type == REDIS_REPLY_NIL) return;
+    EXPECT(cluster->node[0]->client, ":1", "BF.ADD f x");
+    server_wait_for_replica(cluster->node[0], cluster->node[1]);
+    const char *lines[] = {"READONLY",      "BF.EXISTS f x",
+                           "BF.EXISTS f x", "TRIMSLOTS RANGES 1 0 16383",
+                           "EXISTS f",      "BF.EXISTS f x"};
+    CHECK_STR(pipeline(c, lines, sizeof lines / sizeof *lines), "+OK :1 :1 +OK :0 :0");
 }
