@@ -17,6 +17,8 @@ import sys
 from typing import Any, Callable, List, NoReturn, Optional, Union
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from shardbloom import progress
+
 try:
     import redis
     from redis.backoff import NoBackoff
@@ -264,21 +266,16 @@ def run(name: str, main: Callable[[], int]) -> NoReturn:
         code = main()
         sys.stdout.flush()
     except KeyboardInterrupt:
+        progress.end()
         code = INTERRUPTED
     except BrokenPipeError:
         # Python would try to write the rest when it ends, and complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        complain(name, "the output was closed before all was written")
+        progress.end()
+        progress.say(f"{name}: the output was closed before all was written")
         code = ERROR
     except (Failure, redis.RedisError, OSError) as error:
+        progress.end()
+        progress.say(f"{name}: {explain(error, getattr(error, 'address', None), getattr(error, 'key', None))}")
         code = ERROR
-        complain(name, explain(error, getattr(error, "address", None), getattr(error, "key", None)))
     sys.exit(code)
-
-
-def complain(name: str, text: str) -> None:
-    """One line on stderr, if anybody still reads it."""
-    try:
-        print(f"{name}: {text}", file=sys.stderr, flush=True)
-    except OSError:
-        pass
