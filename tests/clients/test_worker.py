@@ -13,7 +13,7 @@ import time
 import unittest
 
 import server
-from proxy import Proxy
+from faults import Faults
 from result import run_tests
 
 WORKER = os.path.join(server.ROOT, "build", "worker")
@@ -50,7 +50,7 @@ class WorkerTest(unittest.TestCase):
         return worker.returncode, out, err
 
     def proxy(self):
-        proxy = Proxy(self.server.port)
+        proxy = Faults(self.server.port)
         self.addCleanup(proxy.close)
         return proxy
 
