@@ -31,7 +31,11 @@ const char connection_usage[] =
     "  -a, --password TEXT   password; better in the environment, as REDISCLI_AUTH\n"
     "      --user NAME       user, if it is not the default one\n"
     "  -n, --db N            database (0)\n"
-    "      --tls             with TLS\n"
+#ifdef WITH_TLS
+    "      --tls             encrypt\n"
+#else
+    "      --tls             encrypt: not with this worker, which was built without it\n"
+#endif
     "      --cacert FILE     authorities to trust, instead of the system's\n";
 
 /* ---- words ---- */

@@ -16,7 +16,7 @@ import server
 from faults import Faults
 from result import run_tests
 
-WORKER = os.path.join(server.ROOT, "build", "worker")
+WORKER = os.environ.get("WORKER") or os.path.join(server.ROOT, "build", "worker")
 TOTALS = re.compile(rb"(\d+) lines, (\d+) new, (\d+) seen(?:, (\d+) empty)?(?:, (\d+) too long)?(?:, (\d+) refused)?")
 
 
