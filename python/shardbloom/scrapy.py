@@ -2,8 +2,8 @@
 
     DUPEFILTER_CLASS = "shardbloom.scrapy.BloomDupeFilter"
 
-Works with Scrapy's own scheduler and with that of scrapy-redis. examples/scrapy/README.md tells the settings, what happens
-when the server is lost, and what "seen" means.
+Works with Scrapy's own scheduler and with that of scrapy-redis. examples/scrapy/README.md tells the
+settings, what happens when the server is lost, and what "seen" means.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def scrapy_redis_fingerprint(request: Request) -> str:
 
 
 def scrapy_2_6_fingerprint(request: Request) -> str:
-    """What Scrapy up to 2.6 kept, and scrapy-redis up to 0.7 with any Scrapy. Newer ones of Scrapy can't compute it any more."""
+    """What Scrapy up to 2.6 kept, and scrapy-redis up to 0.7 with any Scrapy. Scrapy 2.12 and newer can't compute it."""
     digest = hashlib.sha1(to_bytes(request.method))
     digest.update(to_bytes(canonicalize_url(request.url)))
     digest.update(request.body or b"")
@@ -97,8 +97,9 @@ class ClusterClient:
 def client_from(settings: Any) -> Any:
     """The server of BLOOM_URL; else that of scrapy-redis's settings, with their meaning there.
 
-    Only one thing is not as they say: the client never repeats a command by itself, as retry_on_timeout and redis-py 6 would. A request
-    that was marked by a command whose answer got lost would look as if it had been seen before.
+    Only one thing is not as they say: the client never repeats a command by itself, as retry_on_timeout and
+    redis-py 6 would. A request that was marked by a command whose answer got lost would look as if it had been
+    seen before.
     """
     timeout = settings.getfloat("BLOOM_TIMEOUT", 5)
     if settings.get("BLOOM_URL"):
@@ -228,8 +229,8 @@ class BloomDupeFilter(BaseDupeFilter):
     def unseen(self, requests: Iterable[Request]) -> Iterator[Request]:
         """Of many requests, as a page's links are, those that are new: one round trip for hundreds of them.
 
-        They are marked as seen by this, and carry a note in their meta that the scheduler need not ask for them again. Two that are the
-        same count once.
+        They are marked as seen by this, and carry a note in their meta that the scheduler need not ask for them
+        again. Two that are the same count once.
         """
         todo = list(requests)
         for at in range(0, len(todo), BATCH):
@@ -263,8 +264,8 @@ class BloomDupeFilter(BaseDupeFilter):
     def ask(self, call: Callable[[], Any]) -> Tuple[Any, bool]:
         """Calls, again and again while the server can't be reached, at most BLOOM_RETRIES times; while it loads, longer.
 
-        Returns the answer, and whether it is doubtful: when a connection breaks, the server may have carried out the command before. Then
-        a "seen" may be the echo of ourselves.
+        Returns the answer, and whether it is doubtful: when a connection breaks, the server may have carried out the
+        command before. Then a "seen" may be the echo of ourselves.
         """
         doubtful = False
         nattempts = 0
@@ -301,7 +302,7 @@ class BloomDupeFilter(BaseDupeFilter):
     # ---- when the server is lost ----
 
     def is_silent(self) -> bool:
-        """Whether not to ask, since it would be in vain: the spider is being closed, or the server has just not answered."""
+        """Whether not to ask, since it would be in vain: the spider is being closed, or there was no answer just now."""
         silent = self.lost and (self.on_lost == "close" or time.monotonic() < self.silent_until)
         if silent:
             self.stats.inc_value("bloom/unasked")
@@ -310,8 +311,8 @@ class BloomDupeFilter(BaseDupeFilter):
     def give_up(self, error: Exception) -> None:
         """The server is lost, or refuses.
 
-        The request at hand is scheduled nevertheless, and so are all that come until the spider is closed: nobody else may have got it,
-        and a JOBDIR or a shared queue keeps it for the next start.
+        The request at hand is scheduled nevertheless, and so are all that come until the spider is closed: nobody else
+        may have got it, and a JOBDIR or a shared queue keeps it for the next start.
         """
         self.stats.inc_value("bloom/unasked")
         if not self.lost:

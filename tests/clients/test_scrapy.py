@@ -212,7 +212,8 @@ class DupeFilter(DupeFilterTest):
         faults = Faults(self.server.port)
         self.addCleanup(faults.close)
         direct = {"BLOOM_URL": "redis://127.0.0.1:%d" % faults.port}
-        params = {"host": "127.0.0.1", "port": faults.port, "retry_on_timeout": True, "retry_on_error": [redis.ConnectionError]}
+        params = {"host": "127.0.0.1", "port": faults.port, "retry_on_timeout": True,
+                  "retry_on_error": [redis.ConnectionError]}
         for number, settings in enumerate((direct, {"BLOOM_URL": None, "REDIS_PARAMS": params})):
             bloom, crawler = self.filter(BLOOM_KEY="key%d" % number, **settings)
             bloom.open()
@@ -461,7 +462,8 @@ class Crawls(unittest.TestCase):
         for links in ("plain", "unseen"):
             self.start_site(120)
             self.server.redis.flushall()
-            settings = {"BLOOM_URL": "redis://127.0.0.1:%d" % self.server.port, "BLOOM_RETRIES": 1, "JOBDIR": "job" + links}
+            settings = {"BLOOM_URL": "redis://127.0.0.1:%d" % self.server.port, "BLOOM_RETRIES": 1,
+                        "JOBDIR": "job" + links}
             stats, err = self.end(self.start(settings, links=links, shutdown=20))
             self.assertEqual(stats["finish_reason"], "bloom_lost", err)
             self.assertEqual(err.count("The filter is lost, closing the spider"), 1)
