@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "commands/internal.h"
 #include "commands/open.h"
 #include "commands/reply.h"
 #include "commands/words.h"
@@ -157,9 +158,7 @@ static bool read_pair(const struct descriptor *descriptor, RedisModuleString **a
  * How replicas and the AOF learn which shards begin anew: they have not lost the same ones, and must not decide. */
 int BFHealed_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc % 2 != 0) return RedisModule_WrongArity(ctx);
-    if (!(RedisModule_GetContextFlags(ctx) &
-          (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
-        return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))

@@ -96,7 +96,7 @@ TEST(config_set_takes_effect_at_once) {
     check_effect(c, "0.00001", "12345", "4", "8192");
     CHECK_STR(command_text(c, "BF.INFO before"), before);
     EXPECT(c, "+OK",
-           "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 bf.shard-size 32mb");
+           "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 bf.shard-size 8mb");
     check_settings(c, "0.01", "100", "2", "8388608");
     check_effect(c, "0.01", "100", "2", "8388608");
 }

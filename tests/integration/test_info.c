@@ -279,6 +279,6 @@ TEST(rewritten_arguments_are_read_back) {
     const char *const both[] = {"0.01", "100", "2", "8388608"};
     check_survives_rewrite("ERROR_RATE 0.001 INITIAL_SIZE 700 EXPANSION 3 SHARD_SIZE 8kb", NULL,
                            "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 "
-                           "bf.shard-size 32mb",
+                           "bf.shard-size 8mb",
                            both);
 }
