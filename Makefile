@@ -86,6 +86,8 @@ help:
 	@echo 'make bench-core    the core without a server: ns and instructions per item'
 	@echo 'make analyze       static analysis: gcc -fanalyzer, cppcheck, clang-tidy'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
+	@echo 'make install       module, tools, manual pages and docs (DESTDIR, PREFIX=/usr/local); make uninstall'
+	@echo 'make deb           Debian packages, in build/deb; make test-package: try them on a clean Debian (root)'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
 	@echo 'SANITIZER=address  with any of these: build and run under ASAN and UBSAN'
@@ -189,5 +191,6 @@ check-format:
 clean:
 	rm -rf build shardbloom.so
 
+include scripts/install.mk
 include bench/bench.mk
 -include $(wildcard build/*/*/*.d build/*/*/*/*.d)
