@@ -9,15 +9,17 @@ endif
 PORT ?= 6379
 DIR ?= ./data
 
-PURE := src/layout.c src/sizing.c src/descriptor.c src/options.c src/classic.c src/chunk.c src/adopted.c
-SRC := $(wildcard src/*.c)
+CORE := $(wildcard src/core/*.c)
+SRC := $(wildcard src/*.c src/*/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
 HARNESS := tests/check.c
 SERVER_HARNESS := $(filter-out $(INTEGRATION_SRC),$(wildcard tests/integration/*.c))
-FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*.c)
+FORMATTED := $(wildcard *.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*.c)
 
-FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -I. -Isrc -Itests
+FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -Isrc -Itests
+# The core is compiled without the path to redismodule.h: what it needs of a server it gets through core/access.h.
+API = $(if $(filter src/core/%,$<),,-I.)
 RELEASE_FLAGS := -O3
 # MD5, for adopted bitmaps: linked in, so that a server needs no further package, and not exported.
 LIBS := -l:libmd.a -Wl,--exclude-libs,ALL -lm
@@ -102,18 +104,18 @@ $(VARIANT)/shardbloom.so: $(SRC:%.c=$(VARIANT)/%.o)
 
 $(RELEASE)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(RELEASE_FLAGS) $(CFLAGS) -c -o $@ $<
+	$(CC) $(FLAGS) $(API) $(RELEASE_FLAGS) $(CFLAGS) -c -o $@ $<
 
 $(ASAN)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(ASAN_FLAGS) $(CFLAGS) -c -o $@ $<
+	$(CC) $(FLAGS) $(API) $(ASAN_FLAGS) $(CFLAGS) -c -o $@ $<
 
-# Unit tests link the pure sources bare, always with sanitizers.
-$(ASAN)/tests/unit/test_%: $(ASAN)/tests/unit/test_%.o $(HARNESS:%.c=$(ASAN)/%.o) $(PURE:%.c=$(ASAN)/%.o)
+# Unit tests link the core bare, always with sanitizers.
+$(ASAN)/tests/unit/test_%: $(ASAN)/tests/unit/test_%.o $(HARNESS:%.c=$(ASAN)/%.o) $(CORE:%.c=$(ASAN)/%.o)
 	$(CC) $(ASAN_FLAGS) $(LDFLAGS) -o $@ $^ $(ASAN_LINK) $(LIBS)
 
 $(VARIANT)/tests/integration/test_%: $(VARIANT)/tests/integration/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o) \
-		$(SERVER_HARNESS:%.c=$(VARIANT)/%.o) $(PURE:%.c=$(VARIANT)/%.o)
+		$(SERVER_HARNESS:%.c=$(VARIANT)/%.o) $(CORE:%.c=$(VARIANT)/%.o)
 	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis $(LIBS)
 
 $(VARIANT)/tests/clients/test_%: $(VARIANT)/tests/clients/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o)
@@ -160,12 +162,12 @@ deps:
 	@scripts/deps dev
 
 # One binary for each tests/fuzz/fuzz_*.c; AFL++'s compiler takes the same sources (afl-fuzz -i seeds -o out -- binary).
-build/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
+build/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(CORE) $(wildcard src/core/*.h)
 	@mkdir -p $(@D)
-	clang $(filter-out -MMD -MP,$(FLAGS)) $(FUZZ_FLAGS) -o $@ $< $(PURE) $(LIBS)
-build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
+	clang $(filter-out -MMD -MP,$(FLAGS)) $(FUZZ_FLAGS) -o $@ $< $(CORE) $(LIBS)
+build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(CORE) $(wildcard src/core/*.h)
 	@mkdir -p $(@D)
-	AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer -o $@ $< $(PURE) -lm
+	AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer -o $@ $< $(CORE) -lm
 fuzz: $(FUZZ)
 	@tests/fuzz/run $(or $(SECONDS),60) $^
 fuzz-afl: $(FUZZ:build/fuzz/%=build/afl/%)
@@ -176,11 +178,11 @@ fuzz-afl: $(FUZZ:build/fuzz/%=build/afl/%)
 TIDY := clang-analyzer-*,-clang-analyzer-security.FloatLoopCounter,-clang-analyzer-security.insecureAPI.Depr*
 analyze:
 	@for file in $(SRC); do \
-		gcc $(filter-out -MMD -MP,$(FLAGS)) -O1 -fanalyzer -c -o /dev/null $$file || exit 1; done
+		gcc $(filter-out -MMD -MP,$(FLAGS)) -I. -O1 -fanalyzer -c -o /dev/null $$file || exit 1; done
 	cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 -D_GNU_SOURCE -I. -Isrc \
-		--suppress=internalAstError:src/statistics.c --suppress=danglingLifetime:src/type.c \
-		--suppress=returnDanglingLifetime:src/shard.c \
-		--suppress=zerodiv:src/sizing.c src
+		--suppress=internalAstError:src/store/statistics.c --suppress=danglingLifetime:src/store/datatype.c \
+		--suppress=returnDanglingLifetime:src/store/strings.c \
+		--suppress=zerodiv:src/core/sizing.c src
 	clang-tidy --quiet --checks='-*,$(TIDY)' --warnings-as-errors='*' $(SRC) -- -std=c11 -D_GNU_SOURCE -I. -Isrc
 
 format:
@@ -193,4 +195,4 @@ clean:
 
 include scripts/install.mk
 include bench/bench.mk
--include $(wildcard build/*/*/*.d build/*/*/*/*.d)
+-include $(wildcard build/*/*/*.d build/*/*/*/*.d build/*/*/*/*/*.d)

@@ -1,7 +1,7 @@
 # make bench and make bench-core (bench/README.md). Included by the Makefile at the top level, whose flags it uses.
 
 BENCH := build/bench
-BENCH_FLAGS = $(filter-out -MMD -MP,$(FLAGS)) $(RELEASE_FLAGS) $(CFLAGS)
+BENCH_FLAGS = $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) $(CFLAGS)
 
 .PHONY: bench bench-core
 
@@ -19,6 +19,6 @@ $(BENCH)/noop.so: bench/noop.c redismodule.h
 	@mkdir -p $(@D)
 	$(CC) $(BENCH_FLAGS) -shared -o $@ bench/noop.c
 
-$(BENCH)/core: bench/core.c src/layout.c src/layout.h src/sizing.c src/sizing.h
+$(BENCH)/core: bench/core.c src/core/layout.c src/core/layout.h src/core/sizing.c src/core/sizing.h
 	@mkdir -p $(@D)
-	$(CC) $(BENCH_FLAGS) -o $@ bench/core.c src/layout.c src/sizing.c -lm
+	$(CC) $(BENCH_FLAGS) -o $@ bench/core.c src/core/layout.c src/core/sizing.c -lm

@@ -5,9 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "descriptor.h"
-#include "sizing.h"
-#include "words.h"
+#include "core/descriptor.h"
+#include "core/sizing.h"
+#include "commands/words.h"
 
 #define DEFAULT_SHARD_BYTES (32ll << 20)
 

@@ -2,13 +2,14 @@
 #define REDISMODULE_MAIN
 #include "redismodule.h"
 
-#include "commands.h"
+#include "commands/table.h"
 #include "config.h"
-#include "descriptor.h"
-#include "recent.h"
-#include "registry.h"
-#include "statistics.h"
-#include "type.h"
+#include "core/descriptor.h"
+#include "store/events.h"
+#include "store/namecache.h"
+#include "store/garbage.h"
+#include "store/statistics.h"
+#include "store/datatype.h"
 
 #define MODULE_NAME    "bf"
 #define MODULE_VERSION 10000 /* 1.0.0 */
@@ -26,7 +27,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     descriptor_allocator =
         (struct allocator){RedisModule_TryAlloc, RedisModule_Realloc, RedisModule_Free};
     if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx) ||
-        !statistics_start(ctx) || !recent_start(ctx))
+        !statistics_start(ctx) || !events_start(ctx) || !recent_start(ctx))
         return REDISMODULE_ERR;
     /* Commands signal their keys themselves, and only when something changed: a duplicate must neither abort a WATCH
      * nor invalidate a client's cache. */

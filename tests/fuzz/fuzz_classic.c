@@ -1,8 +1,8 @@
 /* Any bytes as the first chunk of a dump that RedisBloom made; the first 8 bytes are where a data chunk claims to go. */
 #include "fuzz.h"
 
-#include "classic.h"
-#include "sizing.h"
+#include "core/classic.h"
+#include "core/sizing.h"
 
 static size_t nasked;
 

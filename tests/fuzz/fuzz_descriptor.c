@@ -5,8 +5,8 @@
 #include <math.h>
 #include <stdalign.h>
 
-#include "descriptor.h"
-#include "sizing.h"
+#include "core/descriptor.h"
+#include "core/sizing.h"
 
 /* Memory in use by descriptors, and how many more allocations succeed. */
 static size_t nalive, npeak;
@@ -70,12 +70,12 @@ static void check_places(const struct descriptor *descriptor, const struct layou
 static void check_adoption(const struct descriptor *descriptor, uint32_t index) {
     const struct layer *layer = &descriptor->layers[index];
     const struct recipe *recipe = &layer->adoption->recipe;
-    HOLDS(index == 0 && adopted_problem(recipe) == NULL);
+    HOLDS(index == 0 && recipe_problem(recipe) == NULL);
     HOLDS(recipe->nstrings == layer->layout.nshards && layer->nitems <= SIZING_MAX_CAPACITY);
-    struct adopted_item item = {.bytes = (const char *)&descriptor->seed, .nbytes = 8};
-    adopted_hash(recipe, &item);
-    HOLDS(adopted_string(recipe, &item) < layer->layout.nshards);
-    HOLDS(adopted_length(recipe, &item) <= layout_shard_bytes(&layer->layout));
+    struct recipe_item item = {.bytes = (const char *)&descriptor->seed, .nbytes = 8};
+    recipe_hash(recipe, &item);
+    HOLDS(recipe_string(recipe, &item) < layer->layout.nshards);
+    HOLDS(recipe_length(recipe, &item) <= layout_shard_bytes(&layer->layout));
 }
 
 static void check_headers(const struct descriptor *descriptor, uint32_t layer, const uint8_t *any,

@@ -5,10 +5,10 @@
  * Short and the same in every run; with SECONDS=n (make integration ONLY=corrupter SECONDS=n) each test goes on for that
  * long with new seeds. */
 #include "check.h"
-#include "chunk.h"
+#include "core/chunk.h"
 #include "client.h"
 #include "corrupt.h"
-#include "descriptor.h"
+#include "core/descriptor.h"
 #include "snapshot.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* Files that earlier builds wrote: they must be read as long as the format has this version. tests/assets/regenerate makes
  * them, with the answers that are expected; see there for what is in them. */
 #include "check.h"
-#include "chunk.h"
+#include "core/chunk.h"
 #include "client.h"
 #include "corrupt.h"
 

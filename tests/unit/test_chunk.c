@@ -1,7 +1,7 @@
 /* The pieces of a filter on its way: whole filters go through memory here, whole, mixed up and damaged. */
 #include "check.h"
-#include "chunk.h"
-#include "sizing.h"
+#include "core/chunk.h"
+#include "core/sizing.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* RedisBloom's filters: its hashes, its chunks (tests/assets), and headers that lie. */
 #include "check.h"
-#include "classic.h"
-#include "sizing.h"
+#include "core/classic.h"
+#include "core/sizing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

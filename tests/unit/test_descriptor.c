@@ -1,7 +1,7 @@
 /* The bytes of descriptors and shard headers: pinned, and read with distrust. */
 #include "check.h"
-#include "descriptor.h"
-#include "sizing.h"
+#include "core/descriptor.h"
+#include "core/sizing.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* How large filters are: the memory promise, the error promise, and the limits. */
 #include "check.h"
-#include "descriptor.h"
-#include "sizing.h"
+#include "core/descriptor.h"
+#include "core/sizing.h"
 
 #include <math.h>
 

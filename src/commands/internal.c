@@ -1,0 +1,122 @@
+#include "commands/internal.h"
+
+#include <stdio.h>
+
+#include "commands/open.h"
+#include "commands/reply.h"
+#include "commands/words.h"
+#include "store/cluster.h"
+#include "store/datatype.h"
+#include "store/garbage.h"
+#include "store/identity.h"
+
+static int reply_descriptor(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing_any(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    size_t nbytes;
+    char *bytes = descriptor_bytes(filter->descriptor, &nbytes);
+    RedisModule_ReplyWithStringBuffer(ctx, bytes, nbytes);
+    RedisModule_Free(bytes);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.DESCRIPTOR key [bytes [restores]]
+ * Without bytes: the descriptor as it is stored, for tools that read shards themselves. With bytes: sets it, exactly;
+ * how replicas and the AOF learn of new filters and new layers. An existing filter can only be replaced by another
+ * state of itself. A rewritten AOF also tells how many filters had been restored. */
+int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc == 2) return reply_descriptor(ctx, argv[1]);
+    uint64_t nrestores = 0;
+    if (argc != 3 && argc != 4) return RedisModule_WrongArity(ctx);
+    if (argc == 4 && !word_to_u64(word_of(argv[3]), &nrestores))
+        return RedisModule_ReplyWithError(ctx, ERROR_DESCRIPTOR);
+    const struct word bytes = word_of(argv[2]), name = word_of(argv[1]);
+    const char *problem;
+    struct descriptor *descriptor =
+        descriptor_decode((const uint8_t *)bytes.text, bytes.length, &problem);
+    if (!descriptor) {
+        char text[160];
+        snprintf(text, sizeof text, ERROR_DESCRIPTOR ": %s", problem);
+        return RedisModule_ReplyWithError(ctx, text);
+    }
+    if (cluster_enabled(ctx) && !cluster_fits(descriptor, name.text, name.length)) {
+        descriptor_free(descriptor);
+        return RedisModule_ReplyWithError(ctx, ERROR_OTHER_SLOT);
+    }
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_any(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter)) {
+        descriptor_free(descriptor);
+        return REDISMODULE_OK;
+    }
+    if (filter && filter->descriptor->id != descriptor->id) {
+        descriptor_free(descriptor);
+        RedisModule_ReplyWithError(ctx, ERROR_EXISTS);
+    } else {
+        if (filter)
+            filter_replace(filter, descriptor);
+        else
+            type_set(key, filter_wrap(descriptor));
+        if (argc == 4) identity_set_nrestores(nrestores);
+        RedisModule_ReplicateVerbatim(ctx);
+        RedisModule_SignalModifiedKey(ctx, argv[1]);
+        RedisModule_ReplyWithSimpleString(ctx, "OK");
+    }
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* What a key is that is named like a shard: "live" if its filter lives, "dying" if the sweeper will remove it, "moving"
+ * if its slot is between nodes and the filter may be on the other, "orphan" if no filter owns it, "other" if it is no
+ * shard of ours. */
+static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisModuleKey *key) {
+    uint64_t id;
+    uint32_t layer, shard;
+    size_t length;
+    if (!shard_parse_name(name.text, name.length, &id, &layer, &shard) || !key ||
+        RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING)
+        return "other";
+    const char *string = RedisModule_StringDMA(key, &length, REDISMODULE_READ);
+    if (!string || length < SHARD_HEADER_BYTES ||
+        !descriptor_is_header_of((const uint8_t *)string, id, layer, shard))
+        return "other";
+    switch (registry_state(id)) {
+    case FILTER_LIVE:
+        return "live";
+    case FILTER_DEAD:
+        return "dying";
+    default:
+        return cluster_slot_state(ctx, cluster_key_slot(name.text, name.length)) == SLOT_OWNED
+                   ? "orphan"
+                   : "moving";
+    }
+}
+
+/* BF.OWNER key
+ * For scripts/bforphans: whether a shard's filter lives. */
+int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key = RedisModule_OpenKey(ctx, argv[1], REDISMODULE_READ);
+    RedisModule_ReplyWithSimpleString(ctx, owner_of(ctx, word_of(argv[1]), key));
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.LEAVES key
+ * How replicas and the AOF learn that the DEL which follows is a filter's departure for another node. */
+int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    if (!(RedisModule_GetContextFlags(ctx) &
+          (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
+        return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (filter) filter->leaving = true;
+    RedisModule_CloseKey(key);
+    RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}

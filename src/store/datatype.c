@@ -1,0 +1,295 @@
+/* What Redis asks of a data type. In a snapshot a filter is its descriptor alone, since its shards are keys of the
+ * same snapshot. Taken out by DUMP it must stand for itself, and carries the bits; RESTORE then makes a new filter,
+ * with an id of its own. In a cluster DUMP is what slot migration uses, and the shards travel as keys: there it
+ * carries the descriptor alone again. */
+#include "store/datatype.h"
+
+#include <string.h>
+
+#include "store/cluster.h"
+#include "store/contents.h"
+#include "store/events.h"
+#include "store/garbage.h"
+#include "store/identity.h"
+#include "store/namecache.h"
+
+#define ENCODING_VERSION 1
+
+/* The first number of a saved value. */
+enum saved_form {
+    SAVED_DESCRIPTOR = 0, /* the shards are keys in the same snapshot or cluster slot */
+    SAVED_WHOLE = 1,      /* the shards follow, in order; an empty one was lost */
+};
+
+RedisModuleType *FilterType;
+
+void type_set(RedisModuleKey *key, struct filter *filter) {
+    registry_born(filter->descriptor);
+    RedisModule_ModuleTypeSetValue(key, FilterType, filter);
+}
+
+static void FilterFree(void *value) {
+    recent_forget();
+    const bool leaving = ((struct filter *)value)->leaving;
+    (leaving ? registry_left : registry_died)(filter_unwrap(value));
+}
+
+/* Contexts to touch keys with where the server gives none: the type's callbacks. Two, because COPY works in two
+ * databases at a time. */
+static RedisModuleCtx *contexts[2];
+
+static RedisModuleCtx *context_for(int db) {
+    RedisModule_SelectDb(contexts[0], db);
+    return contexts[0];
+}
+
+static RedisModuleCtx *second_context_for(int db) {
+    RedisModule_SelectDb(contexts[1], db);
+    return contexts[1];
+}
+
+/* ---- saving ---- */
+
+static void save_descriptor(RedisModuleIO *rdb, const struct descriptor *descriptor) {
+    size_t nbytes;
+    char *bytes = descriptor_bytes(descriptor, &nbytes);
+    RedisModule_SaveStringBuffer(rdb, bytes, nbytes);
+    RedisModule_Free(bytes);
+}
+
+static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
+    struct filter *filter = value;
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
+    const int flags = RedisModule_GetContextFlags(ctx);
+    const bool snapshot = events_saving() || flags & REDISMODULE_CTX_FLAGS_IS_CHILD;
+    const bool whole = !snapshot && !(flags & REDISMODULE_CTX_FLAGS_CLUSTER);
+    if (!snapshot && !whole) filter->packed_at = registry_tick();
+    RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
+    save_descriptor(rdb, filter->descriptor);
+    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
+    if (whole) contents_save(rdb, &shards);
+}
+
+static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *value) {
+    const struct filter *filter = value;
+    size_t nbytes;
+    char *bytes = descriptor_bytes(filter->descriptor, &nbytes);
+    RedisModule_EmitAOF(aof, "BF.DESCRIPTOR", "sbl", key, bytes, nbytes,
+                        (long long)identity_nrestores());
+    RedisModule_Free(bytes);
+}
+
+/* ---- loading ---- */
+
+/* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and a new id. The id must be
+ * one that no filter ever had, and the same on a replica which runs the same RESTORE: it is hashed from the dumped
+ * descriptor, the tag and the number of filters restored before. (A RESTORE that fails does not count, for it does not
+ * reach the replica. The next one of the same dump then gets the same id: what the first has left goes before.) */
+static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, const char *bytes,
+                         size_t nbytes) {
+    const char *tag = "";
+    size_t length = 0, tag_length = 0;
+    const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
+    const char *name = key ? RedisModule_StringPtrLen(key, &length) : "";
+    if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
+        return "in a cluster no shards can share the slot of this name";
+    if (tag_length > DESCRIPTOR_MAX_TAG || !descriptor_set_tag(descriptor, tag, tag_length))
+        return "the key's name is too long";
+    descriptor->id = identity_restored(bytes, nbytes, tag, tag_length);
+    registry_purge(contexts[0], descriptor->id);
+    return NULL;
+}
+
+/* In a cluster the shards must lie in the slot of the key that names them. */
+static bool slot_fits(RedisModuleIO *rdb, const struct descriptor *descriptor) {
+    const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
+    if (!key || !cluster_enabled(RedisModule_GetContextFromIO(rdb))) return true;
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(key, &length);
+    return cluster_fits(descriptor, name, length);
+}
+
+/* A dump made in a cluster stands for the shards that are there, and a second filter with the same shards would ruin
+ * both. It may take the place of the same filter, as when MIGRATE tries again. Snapshots are loaded beside older data
+ * and replicas do as their primary did: not our business here. */
+static bool lives_elsewhere(RedisModuleIO *rdb, const struct descriptor *descriptor) {
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
+    const int flags = RedisModule_GetContextFlags(ctx);
+    const RedisModuleString *name = RedisModule_GetKeyNameFromIO(rdb);
+    if (!(flags & REDISMODULE_CTX_FLAGS_CLUSTER) || !(flags & REDISMODULE_CTX_FLAGS_MASTER) ||
+        flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) || !name ||
+        registry_state(descriptor->id) != FILTER_LIVE)
+        return false;
+    /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be kept. */
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    RedisModuleString *copy = RedisModule_CreateString(NULL, text, length);
+    RedisModuleKey *key = RedisModule_OpenKey(ctx, copy, REDISMODULE_READ);
+    const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
+                                      ? RedisModule_ModuleTypeGetValue(key)
+                                      : NULL;
+    const bool same = filter && filter->descriptor->id == descriptor->id;
+    RedisModule_CloseKey(key);
+    RedisModule_FreeString(NULL, copy);
+    return !same;
+}
+
+static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
+    if (version > ENCODING_VERSION) {
+        RedisModule_LogIOError(
+            rdb, "warning", "bf: a filter was saved by a newer version of the module (encoding %d)",
+            version);
+        return NULL;
+    }
+    const uint64_t form = RedisModule_LoadUnsigned(rdb);
+    size_t nbytes;
+    char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
+    if (!bytes) return NULL;
+    const char *problem;
+    struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
+    if (descriptor && form == SAVED_WHOLE) problem = renew(rdb, descriptor, bytes, nbytes);
+    RedisModule_Free(bytes);
+    if (!descriptor || problem) {
+        RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
+        descriptor_free(descriptor);
+        return NULL;
+    }
+    if (form == SAVED_WHOLE) descriptor_own_adopted(descriptor);
+    const bool second = form == SAVED_DESCRIPTOR && lives_elsewhere(rdb, descriptor);
+    struct filter *filter = filter_wrap(descriptor);
+    registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
+    if (form == SAVED_WHOLE) {
+        struct shards shards = {.ctx = context_for(RedisModule_GetDbIdFromIO(rdb)),
+                                .filter = filter,
+                                .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+        problem = contents_load(rdb, &shards);
+    } else if (form != SAVED_DESCRIPTOR) {
+        problem = "unknown form";
+    } else if (!slot_fits(rdb, descriptor)) {
+        problem = "its shards lie in another cluster slot than this key";
+    } else if (second) {
+        problem = "it lives, with the same shards, under another name; use COPY";
+    }
+    if (!problem) return filter;
+    RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
+    FilterFree(filter);
+    return NULL;
+}
+
+/* ---- leaving for another cluster node ---- */
+
+/* MIGRATE packs a key, sends it and deletes it, all in one command, and looks to us like DUMP and DEL. Its shards have
+ * still to travel then, and must not be swept here: neither when the migration is called off, nor by a replica that
+ * is promoted meanwhile, which sees nothing but a DEL. So a filter that goes at the very moment it was packed is
+ * leaving, and replicas and the AOF are told, in the same transaction. Somebody who DUMPs and DELs a filter within
+ * a tenth of a second, in a cluster, leaves its shards to bforphans. */
+static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
+    struct filter *filter = (struct filter *)value;
+    recent_forget();
+    if (filter->packed_at != registry_tick()) return;
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
+    const int flags = RedisModule_GetContextFlags(ctx);
+    size_t length;
+    const char *name = RedisModule_StringPtrLen(RedisModule_GetKeyNameFromOptCtx(opt), &length);
+    filter->leaving = true;
+    if (flags & REDISMODULE_CTX_FLAGS_MASTER && !(flags & REDISMODULE_CTX_FLAGS_LOADING))
+        RedisModule_Replicate(ctx, "BF.LEAVES", "b", name, length);
+}
+
+/* ---- the rest ---- */
+
+static size_t FilterMemUsage(RedisModuleKeyOptCtx *ctx, const void *value, size_t sample_size) {
+    (void)ctx;
+    (void)sample_size;
+    return filter_memory(value);
+}
+
+/* Always cheap enough for the main thread, where the sweeper learns of it at once. */
+static size_t FilterFreeEffort(RedisModuleKeyOptCtx *ctx, const void *value) {
+    (void)ctx;
+    (void)value;
+    return 1;
+}
+
+/* The copy is a filter of its own, with clones of the shards. Its id is derived from the original's, so that a replica
+ * which runs the same COPY uses the same names. */
+static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
+    struct filter *from = (struct filter *)value;
+    size_t nbytes, length, tag_length;
+    char *bytes = descriptor_bytes(from->descriptor, &nbytes);
+    const char *tag, *problem,
+        *name = RedisModule_StringPtrLen(RedisModule_GetToKeyNameFromOptCtx(opt), &length);
+    struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
+    RedisModule_Free(bytes);
+    shard_tag(name, length, &tag, &tag_length);
+    /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
+    const bool same_tag = cluster_enabled(contexts[0]);
+    if (!descriptor || (!same_tag && (tag_length > DESCRIPTOR_MAX_TAG ||
+                                      !descriptor_set_tag(descriptor, tag, tag_length)))) {
+        descriptor_free(descriptor);
+        return NULL;
+    }
+    descriptor->id = identity_copied(from->descriptor->id, from->descriptor->ncopies++);
+    descriptor->ncopies = 0;
+    descriptor_own_adopted(descriptor);
+    struct filter *to = filter_wrap(descriptor);
+    registry_born(descriptor);
+
+    RedisModuleCtx *from_ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
+    RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
+    struct shards source = {.ctx = from_ctx, .filter = from, .mode = REDISMODULE_READ};
+    struct shards target = {
+        .ctx = to_ctx, .filter = to, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+    contents_copy(&source, &target);
+    return to;
+}
+
+static void FilterDigest(RedisModuleDigest *digest, void *value) {
+    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromDigest(digest));
+    struct shards shards = {.ctx = ctx, .filter = value, .mode = REDISMODULE_READ};
+    contents_digest(digest, &shards);
+}
+
+/* ---- what stands beside all keys ---- */
+
+static void FilterAuxSave(RedisModuleIO *rdb, int when) {
+    (void)when;
+    registry_save(rdb);
+}
+
+/* Where the server allows it, a file without anything to remember can be loaded without the module. */
+static void FilterAuxSaveIfAny(RedisModuleIO *rdb, int when) {
+    (void)when;
+    if (registry_has_something_to_save()) registry_save(rdb);
+}
+
+static int FilterAuxLoad(RedisModuleIO *rdb, int version, int when) {
+    (void)when;
+    return version <= ENCODING_VERSION && registry_load(rdb) ? REDISMODULE_OK : REDISMODULE_ERR;
+}
+
+bool type_register(RedisModuleCtx *ctx) {
+    RedisModuleTypeMethods methods = {
+        .version = REDISMODULE_TYPE_METHODS_7_0,
+        .rdb_load = FilterRdbLoad,
+        .rdb_save = FilterRdbSave,
+        .aof_rewrite = FilterAofRewrite,
+        .digest = FilterDigest,
+        .free = FilterFree,
+        .aux_load = FilterAuxLoad,
+        .aux_save = FilterAuxSave,
+        .aux_save_triggers = REDISMODULE_AUX_AFTER_RDB,
+        .mem_usage2 = FilterMemUsage,
+        .free_effort2 = FilterFreeEffort,
+        .unlink2 = FilterUnlink,
+        .copy2 = FilterCopy,
+    };
+    if (RedisModule_GetServerVersion() >= 0x00070200) {
+        methods.version = REDISMODULE_TYPE_METHODS_7_2;
+        methods.aux_save = NULL;
+        methods.aux_save2 = FilterAuxSaveIfAny;
+    }
+    for (int i = 0; i < 2; i++) contexts[i] = RedisModule_GetDetachedThreadSafeContext(ctx);
+    FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
+    return FilterType != NULL;
+}
