@@ -80,7 +80,7 @@ help:
 	@echo 'make crashtest     kill a server ROUNDS=100 times while it is written to, and look for what was lost'
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
-	@echo 'make test-servers  integration tests on Valkey 8.0 from Debian backports, fetched to build/valkey'
+	@echo 'make test-servers  integration tests on every server of scripts/server --list (SERVERS="redis-8.6 valkey-9.1")'
 	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker.c)'
@@ -153,7 +153,7 @@ test-clients:
 test-servers:
 	@scripts/deps test
 	@$(MAKE) --no-print-directory all $(INTEGRATION)
-	@server=$$(scripts/valkey) && $$server --version && SERVER=$$server scripts/run-tests $(INTEGRATION)
+	@scripts/test-servers $(INTEGRATION)
 soak: all $(VARIANT)/tests/integration/test_model
 	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model fresh
 crashtest: all $(VARIANT)/tests/integration/test_crash

@@ -103,6 +103,7 @@ typedef struct RedisModuleCommandArg {
     int flags;
     const char *deprecated_since;
     struct RedisModuleCommandArg *subargs;
+    const char *display_text; /* since 7.2, which reads it whatever size was declared */
 } RedisModuleCommandArg;
 
 typedef struct {

@@ -127,6 +127,14 @@ static void check_no_crash(Server *s) {
 
 /* ---- processes ---- */
 
+const char *server_cli(void) {
+    static char path[1000];
+    const char *server = getenv("SERVER"), *kind = server ? strrchr(server, '/') : NULL;
+    if (!kind || !strstr(kind, "-server")) return "redis-cli";
+    snprintf(path, sizeof(path), "%.*s-cli", (int)(strstr(kind, "-server") - server), server);
+    return access(path, X_OK) == 0 ? path : "redis-cli";
+}
+
 static bool port_is_free(int port) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

@@ -73,6 +73,9 @@ long long server_info(Server *s, const char *field);
 /* Waits until the INFO field starts with this value, at most 20 s; the test fails if it never does. */
 bool server_wait_info(Server *s, const char *field, const char *value);
 
+/* The command-line client that came with the server under test, or else redis-cli. */
+const char *server_cli(void);
+
 void pause_ms(unsigned ms);
 
 #endif

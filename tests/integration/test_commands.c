@@ -713,9 +713,23 @@ TEST(wrong_arity) {
 
 /* ---- what the server knows of the module ---- */
 
+/* The module is loaded once; whatever else is there is built into the server: no file. */
+static void check_module_list(Client *c) {
+    const redisReply *modules = command(c, "MODULE LIST");
+    int nours = 0;
+    for (size_t i = 0; i < modules->elements; i++) {
+        const char *module = keep(reply_text(modules->element[i]));
+        if (text_matches(module, "...\"name\" \"bf\"..."))
+            nours++;
+        else if (text_matches(module, "...\"path\" \"/..."))
+            CHECK_FAIL("what is %s?", module);
+    }
+    CHECK_INT(nours, 1);
+}
+
 TEST(module_and_commands_are_declared) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, "*1 *...\"name\" \"bf\"...", "MODULE LIST");
+    check_module_list(c);
     const char *commands[] = {"BF.RESERVE k 0.1 1", "BF.ADD k a",     "BF.MADD k a b",
                               "BF.EXISTS k a",      "BF.MEXISTS k a", "BF.INSERT k ITEMS a",
                               "BF.CARD k",          "BF.INFO k",      "BF.SHARDS k"};
