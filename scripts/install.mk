@@ -15,8 +15,9 @@ PYTHONDIR ?= $(PREFIX)/lib/$(if $(filter /usr,$(PREFIX)),python3,$(PYTHON_VERSIO
 PYTHON_VERSION = $(shell python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
 VERSION = $(shell scripts/version)
 TOOLS := $(notdir $(wildcard scripts/bf*))
-PYTHON_FILES := $(patsubst python/%,%,$(wildcard python/shardbloom/*.py python/shardbloom/*/*.py python/shardbloom/py.typed))
-DOCS := README.md CHANGELOG.md SECURITY.md $(wildcard docs/*.md) $(wildcard examples/scrapy/*)
+PYTHON_FILES := $(patsubst python/%,%,\
+	$(wildcard python/shardbloom/*.py python/shardbloom/*/*.py python/shardbloom/py.typed))
+DOCS := README.md CHANGELOG.md SECURITY.md $(wildcard docs/*.md) $(wildcard examples/scrapy/*) examples/exporter.lua
 MAN1 = $(TOOLS:%=build/man/%.1) $(if $(HAS_HIREDIS),build/man/bfworker.1)
 
 # The line NAME of the manual pages; the rest is what --help says.
@@ -39,6 +40,9 @@ install: all $(if $(HAS_HIREDIS),worker) $(if $(HAS_HELP2MAN),man)
 	@# The server refuses modules that are not executable.
 	install -m 755 $(RELEASE)/shardbloom.so $(DESTDIR)$(MODULEDIR)/shardbloom.so
 	install -m 755 $(TOOLS:%=scripts/%) $(DESTDIR)$(BINDIR)
+	@# In a checkout the tools look for their package beside them.
+	sed -i 's|^sys.path.insert(.*|sys.path.append("$(PYTHONDIR)")|; 2s|^"""\([a-z]*\) from a checkout.*|"""See \1(1)."""|' \
+		$(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
 	$(if $(HAS_HIREDIS),install -m 755 build/worker $(DESTDIR)$(BINDIR)/bfworker)
 	$(if $(HAS_HELP2MAN),install -m 644 $(MAN1) $(DESTDIR)$(MANDIR)/man1)
 	install -m 644 docs/shardbloom.7 $(DESTDIR)$(MANDIR)/man7
