@@ -63,7 +63,7 @@ export CC SANITIZER MODULE SERVER PORT DIR
 # The tests can't see SECONDS itself: bash, which starts them, has a variable of that name.
 export TEST_SECONDS = $(SECONDS)
 
-.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers fuzz fuzz-afl analyze demo worker \
+.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers test-upgrade fuzz fuzz-afl analyze demo worker \
 	deps format check-format \
 	clean help FORCE
 .DELETE_ON_ERROR:
@@ -81,6 +81,7 @@ help:
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
 	@echo 'make test-servers  integration tests on every server of scripts/server --list (SERVERS="redis-8.6 valkey-9.1")'
+	@echo 'make test-upgrade  RDB and AOF of every one of these servers, loaded by every other (SERVERS=...)'
 	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker.c)'
@@ -154,6 +155,10 @@ test-servers:
 	@scripts/deps test
 	@$(MAKE) --no-print-directory all $(INTEGRATION)
 	@scripts/test-servers $(INTEGRATION)
+test-upgrade:
+	@scripts/deps test
+	@$(MAKE) --no-print-directory all
+	@tests/upgrade/matrix $(SERVERS)
 soak: all $(VARIANT)/tests/integration/test_model
 	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model fresh
 crashtest: all $(VARIANT)/tests/integration/test_crash
