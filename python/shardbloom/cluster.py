@@ -8,6 +8,7 @@ of a cluster never redirects, so the same calls serve both.
 from __future__ import annotations
 
 import binascii
+import dataclasses
 import re
 import time
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
@@ -15,7 +16,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 import redis
 from redis.exceptions import AskError, MovedError, NoPermissionError, TryAgainError
 
-from shardbloom.connection import Address, Failure, Key
+from shardbloom.connection import Address, Key
 
 NSLOTS = 16384
 NREDIRECTIONS = 16
@@ -30,6 +31,28 @@ def slot_of(key: Key) -> int:
     start = name.find(b"{")
     end = name.find(b"}", start + 1) if start >= 0 else -1
     return binascii.crc_hqx(name[start + 1 : end] if end > start + 1 else name, 0) % NSLOTS
+
+
+@dataclasses.dataclass(frozen=True)
+class Redirection:
+    """A reply that names another node."""
+
+    host: str  # may be empty: the host of the node that was asked
+    port: int
+    moved: bool  # for good; else for this one command
+
+
+def redirection(error: object) -> Optional[Redirection]:
+    """What MOVED and ASK say; redis-py knows them by classes of their own in some versions and as words in others."""
+    if isinstance(error, AskError):  # MovedError is one too
+        return Redirection(error.host, int(error.port), isinstance(error, MovedError))
+    match = re.match(r"(MOVED|ASK) \d+ (\S*):(\d+)", str(error)) if isinstance(error, redis.ResponseError) else None
+    return Redirection(match[2], int(match[3]), match[1] == "MOVED") if match else None
+
+
+def is_on_the_way(error: object) -> bool:
+    """TRYAGAIN: some of the keys are on the other node already."""
+    return isinstance(error, TryAgainError) or isinstance(error, redis.ResponseError) and str(error)[:8] == "TRYAGAIN"
 
 
 class Node:
@@ -79,6 +102,13 @@ class Node:
         setattr(error, "key", key)
         return error
 
+    def check_module(self) -> None:
+        """Raises the error "unknown command" if the module is not loaded."""
+        try:
+            self.command("BF.PLAN", "0.01", 100)  # needs no key, and RedisBloom does not know it
+        except NoPermissionError:
+            pass  # the server knows the command
+
     def info(self, section: str) -> Dict[str, Any]:
         """A section of INFO; empty if the user may not see it."""
         try:
@@ -102,6 +132,7 @@ class Servers:
         self.first = Node(address, timeout)
         self._nodes: Dict[Tuple[str, int], Node] = {} if address.path else {(address.host, address.port): self.first}
         self._slots: Dict[int, Node] = {}  # learned from redirections
+        self.answered = self.first  # who replied to the last command
 
     def __str__(self) -> str:
         return str(self.address)
@@ -113,11 +144,7 @@ class Servers:
         except NoPermissionError:
             pass
         if module:
-            try:
-                # Needs no key. A user who may not call it gets another answer than "unknown command".
-                self.first.command("BF.PLAN", "0.01", 100)
-            except NoPermissionError:
-                pass
+            self.first.check_module()
         return self
 
     def node(self, host: str, port: int) -> Node:
@@ -167,22 +194,24 @@ class Servers:
         nredirections, end = 0, time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                return node.command(*words, db=db, key=key, asking=asking)
-            except AskError as error:  # MovedError is one too
-                nredirections += 1
-                if nredirections > NREDIRECTIONS:
-                    raise Failure(f"the nodes of the cluster of {self} send each other the requests") from None
-                node, asking = self.node(self._host(error.host, node), int(error.port)), True
-                if isinstance(error, MovedError):
-                    self._slots[slot], asking = node, False
-            except TryAgainError:
-                if time.monotonic() > end:
+                reply = node.command(*words, db=db, key=key, asking=asking)
+                self.answered = node
+                return reply
+            except redis.ResponseError as error:
+                other = redirection(error)
+                if other is not None and nredirections < NREDIRECTIONS:
+                    nredirections += 1
+                    node, asking = self.node(self._host(other.host, node), other.port), not other.moved
+                    if other.moved:
+                        self._slots[slot] = node
+                elif is_on_the_way(error) and time.monotonic() < end:
+                    time.sleep(0.05)
+                else:
                     raise
-                time.sleep(0.05)
             except (redis.ConnectionError, redis.TimeoutError):
                 self._slots.pop(slot, None)  # after a failover another one has it; the next command finds out
                 raise
 
-    def node_of(self, key: Key) -> Node:
-        """The node that was last found to have the key."""
-        return self._slots.get(slot_of(key), self.first)
+    def execute_command(self, *words: Word) -> Any:
+        """As a client of redis-py has it, for commands whose first argument is the key: Filter needs no more."""
+        return self.command(words[1], *words)

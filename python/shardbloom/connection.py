@@ -154,7 +154,7 @@ def add_options(parser: argparse.ArgumentParser, db: bool = True) -> None:
     group.add_argument("--tls", action="store_true", help="encrypt")
     group.add_argument("--cacert", metavar="FILE", help="certificates to trust (default: those of the system)")
     group.add_argument("--cert", metavar="FILE", help="certificate to show to the server")
-    group.add_argument("--key", metavar="FILE", help="private key of --cert")
+    group.add_argument("--key", dest="cert_key", metavar="FILE", help="private key of --cert")
     group.add_argument("--insecure", action="store_true", help="accept any certificate")
 
 
@@ -185,9 +185,9 @@ def with_tls(address: Address, options: argparse.Namespace) -> Address:
     tls = address.tls or options.tls
     if tls and address.path:
         raise Failure("TLS is not for unix sockets")
-    if not tls and (options.cacert or options.cert or options.key or options.insecure):
+    if not tls and (options.cacert or options.cert or options.cert_key or options.insecure):
         raise Failure("--cacert, --cert, --key and --insecure are for TLS: give --tls or a rediss:// URL")
-    files: List[Optional[str]] = [options.cacert, options.cert, options.key]
+    files: List[Optional[str]] = [options.cacert, options.cert, options.cert_key]
     for name in files:
         try:
             if name is not None:
@@ -196,7 +196,7 @@ def with_tls(address: Address, options: argparse.Namespace) -> Address:
         except OSError as error:
             raise Failure(f"{name}: {error.strerror}") from None
     return dataclasses.replace(
-        address, tls=tls, cacert=options.cacert, cert=options.cert, key=options.key, insecure=options.insecure
+        address, tls=tls, cacert=options.cacert, cert=options.cert, key=options.cert_key, insecure=options.insecure
     )
 
 

@@ -25,8 +25,14 @@ class FormatError(Exception):
 class Layer:
     """One layer of a descriptor."""
 
+    kind: int
     block_log2: int
-    nblocks: int
+    nprobes: int
+    flags: int
+    nshards: int
+    nblocks: int  # in each shard
+    capacity: int
+    nitems: int
     home: int  # the layer whose string holds the blocks
     offset: int  # of the blocks in it, behind the header
 

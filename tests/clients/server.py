@@ -32,10 +32,11 @@ def die_with_parent():
 
 
 class Server:
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, module=True):
         self.dir = tempfile.mkdtemp(prefix="shardbloom-")
         self.port = free_port()
         self.arguments = arguments
+        self.module = module
         self.process = None
         self.redis = None
         self.start()
@@ -51,7 +52,7 @@ class Server:
         self.process = subprocess.Popen(
             [os.environ.get("SERVER") or "redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
              "--dir", self.dir, "--save", "", "--enable-debug-command", "yes",
-             *self.arguments, "--loadmodule", module],
+             *self.arguments, *(["--loadmodule", module] if self.module else [])],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=environment,
             preexec_fn=die_with_parent)
         self.redis = self.client()
