@@ -91,6 +91,7 @@ help:
 	@echo 'make format        format the sources; make check-format: fail if they are not'
 	@echo 'make install       module, tools, manual pages and docs (DESTDIR, PREFIX=/usr/local); make uninstall'
 	@echo 'make deb           Debian packages, in build/deb; make test-package: try them on a clean Debian (root)'
+	@echo 'make test-image    build the container image of scripts/Containerfile with buildah, and run it (root)'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
 	@echo 'SANITIZER=address  with any of these: build and run under ASAN and UBSAN'
