@@ -185,7 +185,8 @@ def with_tls(address: Address, options: argparse.Namespace) -> Address:
     tls = address.tls or options.tls
     if tls and address.path:
         raise Failure("TLS is not for unix sockets")
-    if not tls and (options.cacert or options.cert or options.cert_key or options.insecure):
+    other_tls = (getattr(options, "to", None) or "").startswith("rediss://")  # they may be for that server
+    if not tls and not other_tls and (options.cacert or options.cert or options.cert_key or options.insecure):
         raise Failure("--cacert, --cert, --key and --insecure are for TLS: give --tls or a rediss:// URL")
     files: List[Optional[str]] = [options.cacert, options.cert, options.cert_key]
     for name in files:
@@ -215,7 +216,7 @@ def explain(error: BaseException, address: object = None, key: Optional[Key] = N
     text = str(error)
     if isinstance(error, Failure):
         return text
-    if isinstance(error, redis.AuthenticationError):
+    if isinstance(error, redis.AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
         if "required" in text or "NOAUTH" in text:
             return f"{where} asks for a password: set REDISCLI_AUTH, or give it with -a or -u"
         return f"{where} does not accept the user or the password"
