@@ -1,5 +1,5 @@
-/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli that is made of
- * them. */
+/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli
+ * that is made of them. */
 #include "check.h"
 #include "client.h"
 
@@ -9,7 +9,8 @@
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The element after the one that is `name`, in a flat list of names and values; NULL if there is none. */
+/* The element after the one that is `name`, in a flat list of names and values; NULL if there is
+ * none. */
 static const redisReply *value_of(const redisReply *list, const char *name) {
     for (size_t i = 0; list && i + 1 < list->elements; i += 2)
         if (list->element[i]->str && strcmp(list->element[i]->str, name) == 0)
@@ -96,7 +97,9 @@ TEST(arity_and_key_flags_are_declared) {
     check_info(c, "bf.info", -2, "...*1 +RO...");
     check_info(c, "bf.shards", 2, "...*1 +RO...");
     check_info(c, "bf.heal", 2, "...*2 +RW +update...");
-    check_info(c, "bf.descriptor", -2, "...+RW +access +update...");
+    check_info(c, "bf.descriptor", 2, "...+RO +access...");
+    check_info(c, "bf.setdescriptor", 3, "...+RW +access +update...");
+    check_info(c, "bf.nextid", 3, "...+OW +insert...");
     check_info(c, "bf.scandump", 3, "...+RO +access...");
     check_info(c, "bf.loadchunk", 4, "...*2 +RW +update...");
     check_info(c, "bf.leaves", 2, "...+RW +access +update...");
@@ -115,25 +118,13 @@ TEST(keys_are_found) {
 /* The server counts arguments before the command does, with the same words. */
 TEST(wrong_arity_is_an_error) {
     Client *c = server_start(NULL)->client;
-    const char *lines[] = {"BF.RESERVE k 0.1",
-                           "BF.ADD k",
-                           "BF.ADD k a b",
-                           "BF.MADD k",
-                           "BF.INSERT k a",
-                           "BF.EXISTS k",
-                           "BF.EXISTS k a b",
-                           "BF.MEXISTS k",
-                           "BF.CARD",
-                           "BF.CARD k k",
-                           "BF.INFO",
-                           "BF.INFO k SIZE 1",
-                           "BF.PLAN 0.1",
-                           "BF.SHARDS",
-                           "BF.HEAL",
-                           "BF.DESCRIPTOR",
-                           "BF.SHARDS k k",
-                           "BF.HEAL k k",
-                           "BF.DESCRIPTOR k a 1 b"};
+    const char *lines[] = {
+        "BF.RESERVE k 0.1", "BF.ADD k",    "BF.ADD k a b",      "BF.MADD k",
+        "BF.INSERT k a",    "BF.EXISTS k", "BF.EXISTS k a b",   "BF.MEXISTS k",
+        "BF.CARD",          "BF.CARD k k", "BF.INFO",           "BF.INFO k SIZE 1",
+        "BF.PLAN 0.1",      "BF.SHARDS",   "BF.HEAL",           "BF.DESCRIPTOR",
+        "BF.SHARDS k k",    "BF.HEAL k k", "BF.DESCRIPTOR k a", "BF.SETDESCRIPTOR k",
+        "BF.NEXTID k"};
     for (size_t i = 0; i < N(lines); i++)
         if (!EXPECT(c, "-ERR wrong number of arguments for 'bf...' command", lines[i]))
             CHECK_FAIL("%s", lines[i]);
@@ -175,7 +166,7 @@ static bool has_style(const char *error) {
 
 TEST(errors_have_one_style) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, "+OK", "BF.RESERVE full 0.001 1 NONSCALING");
+    EXPECT(c, "+OK", "BF.RESERVE full 0.001 1 NONSCALING SEED 1");
     EXPECT(c, ":1", "BF.ADD full a");
     EXPECT(c, ":1", "BF.ADD lost a");
     EXPECT(c, ":1", "DEL %s", command(c, "BF.SHARDS lost")->element[0]->element[1]->str);
@@ -207,8 +198,8 @@ TEST(errors_have_one_style) {
                            "BF.PLAN x 1",
                            "BF.PLAN 0.1 x",
                            "BF.DESCRIPTOR k",
-                           "BF.DESCRIPTOR k rubbish",
-                           "BF.DESCRIPTOR k rubbish rubbish",
+                           "BF.SETDESCRIPTOR k rubbish",
+                           "BF.NEXTID k rubbish",
                            "BF.CARD"};
     for (size_t i = 0; i < N(lines); i++) {
         const char *error = command_text(c, lines[i]);
