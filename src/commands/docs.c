@@ -78,6 +78,15 @@ static Arg adopt[] = {ARG(KEY, "key"),
                       ARG_CHOICE("growth", growth),
                       END};
 static Arg info[] = {ARG(KEY, "key"), ARG_CHOICE("field", info_field), END};
+static Arg shards_from[] = {ARG(INTEGER, "layer"), ARG(INTEGER, "shard"), END};
+static Arg shards[] = {ARG(KEY, "key"),
+                       {.name = "from",
+                        .type = REDISMODULE_ARG_TYPE_BLOCK,
+                        .token = "FROM",
+                        .flags = REDISMODULE_CMD_ARG_OPTIONAL,
+                        .subargs = shards_from},
+                       ARG_OPTION(INTEGER, "count", "COUNT"),
+                       END};
 static Arg key_alone[] = {ARG(KEY, "key"), END};
 static Arg key_item[] = {ARG(KEY, "key"), ARG(STRING, "item"), END};
 static Arg key_items[] = {ARG(KEY, "key"), ARG_ITEMS(NULL), END};
@@ -129,7 +138,7 @@ static const struct entry {
     {"bf.info", -2, KEY_TELL, info, "O(S), where S is the number of shards.",
      "Returns capacity, size, layers, items and growth of a filter, or one of these."},
     {"bf.plan", -3, 0, plan, "O(1)", "Tells what a filter would cost, without creating it."},
-    {"bf.shards", 2, KEY_TELL, key_alone, "O(S), where S is the number of shards.",
+    {"bf.shards", -2, KEY_TELL, shards, "O(S), where S is the number of shards, up to 1000.",
      "Lists the strings that hold a filter's bits, their state and how full they are."},
     {"bf.heal", 2, KEY_REPAIR, key_alone,
      "O(S + B), where S is the number of shards and B the bytes of those that are replaced.",

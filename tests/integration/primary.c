@@ -28,15 +28,15 @@ static bool readable(int fd) {
     return poll(&wait, 1, PATIENCE_MS) == 1;
 }
 
-/* An RDB file of version 9, without keys and without a checksum. */
-static bool send_nothing(int fd) {
-    static const char file[] = "REDIS0009\xff\0\0\0\0\0\0\0";
+/* An RDB file of version 9, without keys and without a checksum: all of it, or the beginning. */
+static bool send_snapshot(int fd, size_t nbytes) {
+    static const char file[18] = "REDIS0009\xff\0\0\0\0\0\0\0";
     return say(fd, "+FULLRESYNC 0123456789012345678901234567890123456789 0\r\n$18\r\n") &&
-           send_all(fd, file, sizeof file);
+           send_all(fd, file, nbytes);
 }
 
 /* Answers what a replica says, until it has asked for the data. */
-static bool shake_hands(int fd) {
+static bool shake_hands(int fd, size_t nbytes) {
     redisReader *reader = redisReaderCreate();
     bool asked = false, ok = true;
     while (ok && !asked) {
@@ -48,7 +48,7 @@ static bool shake_hands(int fd) {
             const redisReply *words = reply;
             const char *name = words->elements > 0 ? words->element[0]->str : "";
             asked = strcasecmp(name, "PSYNC") == 0;
-            ok = asked ? send_nothing(fd)
+            ok = asked ? send_snapshot(fd, nbytes)
                        : say(fd, strcasecmp(name, "PING") == 0 ? "+PONG\r\n" : "+OK\r\n");
             freeReplyObject(reply);
             reply = NULL;
@@ -58,21 +58,41 @@ static bool shake_hands(int fd) {
     return ok;
 }
 
-Primary primary_start(Server *replica) {
-    Primary primary = {.replica = replica, .fd = -1};
+/* Makes the server connect to a socket of ours, which is returned; -1 if that fails. */
+static int attract(Server *replica) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof address;
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (CHECK(bind(listener, (struct sockaddr *)&address, length) == 0 &&
-              listen(listener, 1) == 0 &&
-              getsockname(listener, (struct sockaddr *)&address, &length) == 0)) {
-        EXPECT(replica->client, "+OK", "REPLICAOF 127.0.0.1 %d", ntohs(address.sin_port));
-        if (CHECK(readable(listener))) primary.fd = accept(listener, NULL, NULL);
-        CHECK(primary.fd >= 0 && shake_hands(primary.fd));
-        server_wait_info(replica, "master_link_status", "up");
-    }
+              listen(listener, 8) == 0 &&
+              getsockname(listener, (struct sockaddr *)&address, &length) == 0) &&
+        EXPECT(replica->client, "+OK", "REPLICAOF 127.0.0.1 %d", ntohs(address.sin_port)) &&
+        CHECK(readable(listener)))
+        return listener;
     close(listener);
+    return -1;
+}
+
+Primary primary_start(Server *replica) {
+    Primary primary = {.replica = replica, .fd = -1};
+    const int listener = attract(replica);
+    if (listener < 0) return primary;
+    primary.fd = accept(listener, NULL, NULL);
+    close(listener);
+    CHECK(primary.fd >= 0 && shake_hands(primary.fd, 18));
+    server_wait_info(replica, "master_link_status", "up");
     return primary;
+}
+
+void primary_that_breaks_off(Server *replica) {
+    const int listener = attract(replica);
+    if (listener < 0) return;
+    const int fd = accept(listener, NULL, NULL);
+    CHECK(fd >= 0 && shake_hands(fd, 9));
+    close(fd);
+    CHECK(readable(listener));
+    close(listener);
+    EXPECT(replica->client, "+OK", "REPLICAOF NO ONE");
 }
 
 void primary_send(Primary *primary, const char *format, ...) {

@@ -14,6 +14,8 @@ typedef struct Primary {
 /* Makes the server follow a primary without any keys; its own are gone. The server can be written to by clients, too, if
  * its configuration has "replica-read-only no". */
 Primary primary_start(Server *replica);
+/* Makes the server follow a primary whose snapshot breaks off, waits until it has tried again, and ends that. */
+void primary_that_breaks_off(Server *replica);
 /* Sends a command, as for hiredis, and waits until the replica has run it. What it answers nobody hears. */
 void primary_send(Primary *primary, const char *format, ...);
 /* The server is a primary again. */

@@ -1,8 +1,10 @@
-/* Slots that the server moves as a whole: Redis 8.4 and newer send a snapshot of RESTOREs and take the slot away from under
- * us, Valkey 9.0 and newer send what an AOF would hold. Here that happens under load, is called off, and loses one
- * side by kill -9. What was acknowledged must be there, what was deleted must not, and no shard may be left over.
+/* Slots that the server moves as a whole: Redis 8.4 and newer send a snapshot of RESTOREs and take
+ * the slot away from under us, Valkey 9.0 and newer send what an AOF would hold. Here that happens
+ * under load, is called off, and loses one side by kill -9. What was acknowledged must be there,
+ * what was deleted must not, and no shard may be left over.
  *
- * Beside every filter there is a plain set that gets the same items: what a server loses by itself shows there. */
+ * Beside every filter there is a plain set that gets the same items: what a server loses by itself
+ * shows there. */
 #include "audit.h"
 #include "check.h"
 #include "cluster_fixture.h"
@@ -213,8 +215,8 @@ TEST(under_load) {
     router_free(world.router);
 }
 
-/* Redis frees what left in the background, behind whatever that thread has to do: here two million members of a set. The
- * slots come back long before. */
+/* Redis frees what left in the background, behind whatever that thread has to do: here two million
+ * members of a set. The slots come back long before. */
 TEST(back_before_the_old_ones_are_freed) {
     World world;
     if (!begin_world(&world, false, NULL)) return;

@@ -95,7 +95,7 @@ TEST(arity_and_key_flags_are_declared) {
     check_info(c, "bf.mexists", -3, "...+RO +access...");
     check_info(c, "bf.card", 2, "...*1 +RO...");
     check_info(c, "bf.info", -2, "...*1 +RO...");
-    check_info(c, "bf.shards", 2, "...*1 +RO...");
+    check_info(c, "bf.shards", -2, "...*1 +RO...");
     check_info(c, "bf.heal", 2, "...*2 +RW +update...");
     check_info(c, "bf.descriptor", 2, "...+RO +access...");
     check_info(c, "bf.setdescriptor", 3, "...+RW +access +update...");
@@ -118,13 +118,27 @@ TEST(keys_are_found) {
 /* The server counts arguments before the command does, with the same words. */
 TEST(wrong_arity_is_an_error) {
     Client *c = server_start(NULL)->client;
-    const char *lines[] = {
-        "BF.RESERVE k 0.1", "BF.ADD k",    "BF.ADD k a b",      "BF.MADD k",
-        "BF.INSERT k a",    "BF.EXISTS k", "BF.EXISTS k a b",   "BF.MEXISTS k",
-        "BF.CARD",          "BF.CARD k k", "BF.INFO",           "BF.INFO k SIZE 1",
-        "BF.PLAN 0.1",      "BF.SHARDS",   "BF.HEAL",           "BF.DESCRIPTOR",
-        "BF.SHARDS k k",    "BF.HEAL k k", "BF.DESCRIPTOR k a", "BF.SETDESCRIPTOR k",
-        "BF.NEXTID k"};
+    const char *lines[] = {"BF.RESERVE k 0.1",
+                           "BF.ADD k",
+                           "BF.ADD k a b",
+                           "BF.MADD k",
+                           "BF.INSERT k a",
+                           "BF.EXISTS k",
+                           "BF.EXISTS k a b",
+                           "BF.MEXISTS k",
+                           "BF.CARD",
+                           "BF.CARD k k",
+                           "BF.INFO",
+                           "BF.INFO k SIZE 1",
+                           "BF.PLAN 0.1",
+                           "BF.SHARDS",
+                           "BF.HEAL",
+                           "BF.DESCRIPTOR",
+                           "BF.SHARDS k FROM 0 0 COUNT 1 x",
+                           "BF.HEAL k k",
+                           "BF.DESCRIPTOR k a",
+                           "BF.SETDESCRIPTOR k",
+                           "BF.NEXTID k"};
     for (size_t i = 0; i < N(lines); i++)
         if (!EXPECT(c, "-ERR wrong number of arguments for 'bf...' command", lines[i]))
             CHECK_FAIL("%s", lines[i]);

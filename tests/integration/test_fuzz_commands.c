@@ -219,14 +219,15 @@ static const char *const shapes[][2] = {
     {"BF.SHARDS", "k"},       {"BF.HEAL", "k"},        {"BF.SCANDUMP", "kn"},
     {"BF.LOADCHUNK", "knb"},  {"BF.DESCRIPTOR", "k"},  {"BF.SETDESCRIPTOR", "kb"},
     {"BF.OWNER", "k"},        {"BF.NEXTID", "kn"},     {"BF.LEAVES", "k"},
+    {"BF.SHARDS", "konon"},   {"BF.HEALED", "knn"},
 };
 
 static const char *const keys[] = {"f0",   "f1",   "f2",     "fixed",    "new0", "new1",
                                    "new2", "list", "string", "{tag}new", "half", ""};
-static const char *const options[] = {"EXPANSION", "NONSCALING", "SEED",   "SHARDSIZE", "CAPACITY",
-                                      "ERROR",     "NOCREATE",   "ITEMS",  "PREFIX",    "BLOCKS",
-                                      "BITS",      "SEEDS",      "DIGEST", "items",     "Error",
-                                      "LAYERS",    "MD5",        "NONE",   "bitmap",    "SEED\r\n"};
+static const char *const options[] = {
+    "EXPANSION", "NONSCALING", "SEED", "SHARDSIZE", "CAPACITY", "ERROR",   "NOCREATE", "ITEMS",
+    "PREFIX",    "BLOCKS",     "BITS", "SEEDS",     "DIGEST",   "items",   "Error",    "FROM",
+    "COUNT",     "LAYERS",     "MD5",  "NONE",      "bitmap",   "SEED\r\n"};
 static const char *const fields[] = {"CAPACITY",  "SIZE",     "FILTERS",    "ITEMS",
                                      "EXPANSION", "capacity", "CAPACITIES", ""};
 
