@@ -103,7 +103,26 @@ TEST(reader) {
     EXPECT(s->client, ":1", "BF.CARD seen:a");
 }
 
-/* Every command that the module shows to clients is given to the administrator, but for those that it refuses to all. */
+/* The administrator has every command that the module registers, but for those that are refused to all clients, which
+ * are the ones with the flag "admin". */
+TEST(admin_has_every_command) {
+    Server *s = start_with_users();
+    EXPECT(s->client, ":2", "ACL DELUSER crawler reader");
+    const char *rules = command_text(s->client, "ACL LIST");
+    const redisReply *names = command(s->client, "COMMAND LIST FILTERBY MODULE bf");
+    CHECK(names->elements > 15);
+    for (size_t i = 0; i < names->elements; i++) {
+        const char *name = names->element[i]->str;
+        char given[64], last[64];
+        snprintf(given, sizeof given, "+%s ", name);
+        snprintf(last, sizeof last, "+%s\"", name);
+        const char *info = command_text(s->client, "COMMAND INFO %s", name);
+        const bool is_given = strstr(rules, given) || strstr(rules, last);
+        if (is_given == (strstr(info, "+admin") != NULL))
+            CHECK_FAIL("%s is %s " PAGE, name, is_given ? "given by" : "missing in");
+    }
+}
+
 TEST(admin_commands) {
     Server *s = start_with_users();
     Client *c = log_in(s, "bloom-admin", "admin-password");
