@@ -18,9 +18,11 @@
     "empty"
 #define ERROR_DESCRIPTOR "ERR not a filter's descriptor"
 #define ERROR_OTHER_SLOT "ERR the descriptor's shards lie in another cluster slot than the key"
-#define ERROR_INTERNAL   "ERR only replication and the append-only file use this command"
-#define ERROR_MIGRATING  "TRYAGAIN shards of this filter are on their way between cluster nodes"
-#define ERROR_BAD_FIELD  "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
+#define ERROR_INTERNAL                                                                             \
+    "ERR only replication, the append-only file and slot migration use this command"
+#define ERROR_BAD_ID    "ERR bad id: 16 hexadecimal digits are needed"
+#define ERROR_MIGRATING "TRYAGAIN shards of this filter are on their way between cluster nodes"
+#define ERROR_BAD_FIELD "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
 #define ERROR_BAD_PART                                                                             \
     "ERR bad part: FROM layer shard and COUNT count are understood, with whole numbers and a "     \
     "count from 1 to 1000"
@@ -39,7 +41,7 @@
 #define ERROR_MEMORY "ERR not enough memory for the filter's descriptor"
 
 /* Replies that a shard which is needed is not there, or is not what it should be. */
-int reply_lost(struct shards *shards);
+int reply_lost(struct strings *strings);
 
 /* Replies how far a half-loaded filter has come and how to go on. */
 int reply_half_loaded(RedisModuleCtx *ctx, const struct load *load);
