@@ -7,11 +7,14 @@
 #include "snapshot.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 /* A filter that must grow, so that its descriptor is sent again; its shards are small. */
 #define RESERVE "BF.RESERVE %s 0.0001 100 SEED 1 SHARDSIZE 4096"
@@ -326,4 +329,41 @@ TEST(the_dead_do_not_migrate) {
         CHECK_SHARDS(cluster->node[2 + from], 0);
     }
     check_filled(cluster->node[0]->client, name, "x", 1000);
+}
+
+/* Filters come and go while their slot goes from node to node: those that die on one node, die on the other, too. */
+TEST(filters_that_die_during_a_migration_leave_nothing) {
+    enum { ROUNDS = 8 };
+    Cluster *cluster = cluster_start(2, false, NULL);
+    REQUIRE(cluster);
+    const AtomicKind kind = atomic_kind(cluster->node[0]);
+    if (kind == ATOMIC_NONE) return;
+    const char *name = cluster_name(cluster, "seen", 0, 8191);
+    const int slot = cluster_slot(cluster, name);
+    Client *c = cluster->node[0]->client;
+    EXPECT(c, "+OK", RESERVE, name);
+    fill(c, name, "x", 1000);
+    const size_t n = cluster_count(cluster_shards_on(cluster->node[0]));
+    const pid_t churner = fork();
+    if (churner == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        Router *router = router_new(cluster);
+        for (int i = 0;; i++) {
+            char key[64];
+            snprintf(key, sizeof(key), "{%s}%d", name, i % 50);
+            freeReplyObject(router_command(router, RESERVE, key));
+            freeReplyObject(router_command(router, "BF.MADD %s a b c", key));
+            freeReplyObject(router_command(router, "COPY %s {%s}copy REPLACE", key, name));
+            freeReplyObject(router_command(router, "%s %s", i % 2 ? "DEL" : "UNLINK", key));
+        }
+    }
+    for (int round = 0; round < ROUNDS && check_failures() == 0; round++)
+        atomic_move(cluster, kind, slot, round % 2, 1 - round % 2);
+    kill(churner, SIGKILL);
+    waitpid(churner, NULL, 0);
+    for (int i = 0; i < 50; i++) command(c, "DEL {%s}%d", name, i);
+    command(c, "DEL {%s}copy", name);
+    CHECK_SHARDS(cluster->node[0], n);
+    CHECK_SHARDS(cluster->node[1], 0);
+    check_filled(c, name, "x", 1000);
 }

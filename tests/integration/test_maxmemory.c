@@ -37,7 +37,7 @@ static double used(Server *s) {
 /* One command made as many shards as its items needed, whatever the limit: the server is asked for
  * memory only before a command starts. */
 TEST(one_batch_does_not_outgrow_maxmemory) {
-    Server *s = server_start("maxmemory 24mb\nmaxmemory-policy noeviction");
+    Server *s = server_start("maxmemory 12mb\nmaxmemory-policy noeviction");
     Server *replica = server_start(NULL);
     server_follow(replica, s);
     Client *c = s->client;
@@ -55,7 +55,7 @@ TEST(one_batch_does_not_outgrow_maxmemory) {
     freeReplyObject(r);
     CHECK(nadded > 10 && noom > 100 && nadded + noom == BATCH);
     CHECK_INT(command_int(c, "BF.CARD k"), nadded);
-    CHECK_RANGE(used(s), 0, 24 * 1.1 * MB + 4 * MB);
+    CHECK_RANGE(used(s), 0, 12 * 1.1 * MB + 4 * MB);
     EXPECT_ERROR(c, "OOM", "", "BF.ADD k another");
     server_wait_for_replica(s, replica);
     CHECK_SAME_DATA(s, replica);
