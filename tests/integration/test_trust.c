@@ -8,6 +8,7 @@
 
 #include "core/chunk.h"
 #include "core/descriptor.h"
+#include "core/encoding.h"
 
 #include <limits.h>
 #include <stdio.h>
