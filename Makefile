@@ -16,7 +16,7 @@ UNIT_HARNESS := $(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c))
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
 HARNESS := tests/check.c
 SERVER_HARNESS := $(filter-out $(INTEGRATION_SRC),$(wildcard tests/integration/*.c))
-FORMATTED := $(wildcard *.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*.c)
+FORMATTED := $(wildcard *.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*/*.[ch])
 
 FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -Isrc -Itests
 # The core is compiled without the path to redismodule.h: what it needs of a server it gets through core/access.h.
@@ -75,7 +75,8 @@ chosen = $(if $(ONLY),$(shell ONLY='$(ONLY)' scripts/run-tests --list $(1)),$(1)
 build = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
 
-.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers fuzz fuzz-afl analyze demo worker \
+.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers test-upgrade \
+	fuzz fuzz-afl analyze demo worker \
 	deps format check-format \
 	clean help FORCE
 .DELETE_ON_ERROR:
@@ -93,13 +94,17 @@ help:
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
 	@echo 'make test-servers  integration tests on every server of scripts/server --list (SERVERS="redis-8.6 valkey-9.1")'
+	@echo 'make test-upgrade  RDB and AOF of every one of these servers, loaded by every other (SERVERS=...)'
 	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
-	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker.c)'
+	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker)'
 	@echo 'make bench         against what a user has without us, and PEER=/path/to/module.so (bench/README.md)'
 	@echo 'make bench-core    the core without a server: ns and instructions per item'
 	@echo 'make analyze       static analysis: gcc -fanalyzer, cppcheck, clang-tidy'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
+	@echo 'make install       module, tools, manual pages and docs (DESTDIR, PREFIX=/usr/local); make uninstall'
+	@echo 'make deb           Debian packages, in build/deb; make test-package: try them on a clean Debian (root)'
+	@echo 'make test-image    build the container image of scripts/Containerfile with buildah, and run it (root)'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
 	@echo 'SANITIZER=address  with any of these: build and run under ASAN and UBSAN'
@@ -150,11 +155,15 @@ build/caller.so: tests/modules/caller.c redismodule.h
 	$(call say,CC,$<)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) -shared -o $@ $<
 
+# TLS where hiredis has it (Debian 13 and newer, with libssl-dev).
+WORKER_TLS := $(and $(wildcard /usr/include/hiredis/hiredis_ssl.h),$(wildcard /usr/include/openssl/ssl.h),\
+	-DWITH_TLS -lhiredis_ssl -lssl -lcrypto)
 worker: build/worker
-build/worker: examples/worker.c
+build/worker: $(wildcard examples/worker/*.[ch])
 	@mkdir -p $(@D)
-	$(call say,CC,$<)
-	$(Q)$(CC) $(filter-out -MMD -MP -fPIC,$(FLAGS)) $(RELEASE_FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -lhiredis
+	$(call say,CC,$@)
+	$(Q)$(CC) $(filter-out -MMD -MP -fPIC,$(FLAGS)) $(RELEASE_FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ \
+		$(filter %.c,$^) -lhiredis $(WORKER_TLS)
 demo:
 	@scripts/deps demo
 	@$(MAKE) --no-print-directory all
@@ -182,6 +191,10 @@ test-servers:
 	@scripts/deps test
 	$(build) all build/caller.so $(call chosen,$(INTEGRATION))
 	@scripts/test-servers $(INTEGRATION)
+test-upgrade:
+	@scripts/deps test
+	$(build) all
+	@tests/upgrade/matrix $(SERVERS)
 soak: all $(VARIANT)/tests/integration/test_model
 	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model chosen_seed
 crashtest: all $(VARIANT)/tests/integration/test_crash
@@ -223,5 +236,6 @@ check-format:
 clean:
 	rm -rf build shardbloom.so
 
+include scripts/install.mk
 include bench/bench.mk
 -include $(wildcard build/*/*/*.d build/*/*/*/*.d build/*/*/*/*/*.d)

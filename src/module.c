@@ -14,7 +14,7 @@
 #include "store/datatype.h"
 
 #define MODULE_NAME    "bf"
-#define MODULE_VERSION 10000 /* 1.0.0 */
+#define MODULE_VERSION 10000 /* 1.0.0; scripts/version reads it, make check-version compares */
 
 __attribute__((visibility("default"))) int RedisModule_OnLoad(RedisModuleCtx *ctx,
                                                               RedisModuleString **argv, int argc);

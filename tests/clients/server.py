@@ -43,10 +43,11 @@ def die_with_parent():
 
 
 class Server:
-    def __init__(self, *arguments, module_arguments=()):
+    def __init__(self, *arguments, module=True, module_arguments=()):
         self.dir = tempfile.mkdtemp(prefix="shardbloom-")
         self.port, self.claim = take_port()
         self.arguments = arguments
+        self.module = module
         self.module_arguments = module_arguments
         self.process = None
         self.redis = None
@@ -63,7 +64,8 @@ class Server:
         self.process = subprocess.Popen(
             [os.environ.get("SERVER") or "redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
              "--dir", self.dir, "--save", "", "--enable-debug-command", "yes",
-             *self.arguments, "--loadmodule", module, *self.module_arguments],
+             *self.arguments,
+             *(["--loadmodule", module, *self.module_arguments] if self.module else [])],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=environment,
             preexec_fn=die_with_parent)
         self.redis = self.client()

@@ -38,6 +38,7 @@ static bool begin_world(World *world, bool replicas, const char *config) {
     memset(world, 0, sizeof(*world));
     Server *probe = server_start("cluster-enabled yes");
     world->kind = kind_of(probe->client);
+    if (world->kind == NONE) EXPECT_ERROR(probe->client, "ERR", "", "CLUSTER MIGRATION STATUS");
     server_stop(probe, STOP_NOSAVE);
     if (world->kind == NONE) {
         printf("    this server has no atomic slot migration\n");
