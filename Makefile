@@ -72,7 +72,7 @@ endif
 
 # Of these test files, those that ONLY chooses; and a make that builds, on all cores unless told.
 chosen = $(if $(ONLY),$(shell ONLY='$(ONLY)' scripts/run-tests --list $(1)),$(1))
-build = +@$(MAKE) --no-print-directory \
+build = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
 
 .PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers test-upgrade \

@@ -306,12 +306,15 @@ static void sweep_decoy(Router *router, const char *name) {
 }
 
 void cluster_wait_sweepers(Router *router) {
+    const bool may_be_down = router->may_be_down;
+    router->may_be_down = true; /* for a moment after a failover; it is not the matter here */
     for (int i = 0; i < 2 * router->cluster->nprimaries; i++) {
         const int node = i / 2;
         sweep_decoy(router,
                     cluster_name(router->cluster, "decoy", first_slot(router->cluster, node),
                                  first_slot(router->cluster, node + 1) - 1));
     }
+    router->may_be_down = may_be_down;
 }
 
 /* ---- the router ---- */
