@@ -292,6 +292,17 @@ class Bfstat(Base):
         self.assertEqual(code, 0)
         self.assertIn("--json", out)
 
+    def test_the_user_of_the_docs(self):
+        """docs/monitoring.md: a user without the right to write anything."""
+        with open(os.path.join(server.ROOT, "docs", "monitoring.md"), encoding="utf-8") as file:
+            words = re.search(r"^    ACL SETUSER monitor (.*)$", file.read(), re.MULTILINE)[1].split()
+        self.redis.execute_command("ACL", "SETUSER", "monitor", *words)
+        self.redis.execute_command("BF.ADD", "seen", "x")
+        self.server.client(db=2).execute_command("BF.ADD", "other", "x")
+        found = self.json("--user", "monitor", "-a", "secret")
+        self.assertEqual(set(found), {(0, "seen"), (2, "other")})
+        self.assertEqual(self.run_it("--prometheus", "--user", "monitor", "-a", "secret")[0], 0)
+
     def test_a_user_limited_to_some_keys(self):
         self.redis.execute_command("BF.ADD", "seen:1", "x")
         self.redis.execute_command("BF.ADD", "other", "x")
