@@ -58,7 +58,9 @@ class Layer:
         if self.kind == CLASSIC and not self.flags & ~WIDE:
             self.nbits, self.nbytes = struct.unpack_from("<QQ", data, at)
             at += 16
-        elif self.kind not in (BLOCKED, ADOPTED) or self.flags & ~(JOINED if self.kind == BLOCKED else 0):
+        elif self.kind not in (BLOCKED, ADOPTED) or self.flags & ~(
+            JOINED if self.kind == BLOCKED else 0
+        ):
             raise FormatError("the filter has a layer of an unknown kind")
         joined = self.kind == BLOCKED and bool(self.flags & JOINED)
         if joined and before is None:
@@ -86,7 +88,7 @@ class Layer:
         return product >> 64, ((product & MASK) * self.nblocks) >> 64
 
     def in_block(self, block: bytes, bits: int) -> bool:
-        """Whether all bits of an item are set in its block; bits are the low 64 bits of its hash."""
+        """Whether an item's bits are all set in its block; bits: the low half of its hash."""
         for _ in range(self.nprobes):
             position = bits >> (64 - self.block_log2)
             if not block[position >> 3] & (0x80 >> (position & 7)):
@@ -142,7 +144,17 @@ class Descriptor:
         """The bytes that a shard of a blocked or classic layer must begin with, young or dense."""
         layer = self.layers[index]
         form = (DENSE, 0) if young_items is None else (YOUNG, young_items)
-        fields = (1, layer.block_log2, layer.nprobes, index, self.id, shard, layer.nshards, layer.nblocks, *form)
+        fields = (
+            1,
+            layer.block_log2,
+            layer.nprobes,
+            index,
+            self.id,
+            shard,
+            layer.nshards,
+            layer.nblocks,
+            *form,
+        )
         return struct.pack("<4sBBBBQIIIBI", b"BFSH", *fields).ljust(HEADER_BYTES, b"\0")
 
     def string_bytes(self, home: int) -> int:

@@ -54,7 +54,10 @@ class FilterTest(unittest.TestCase):
             self.assertTrue("a" in seen and "c" not in seen)
             self.assertEqual(seen.count(), 3)
             info = seen.info()
-            self.assertEqual((info["items"], info["capacity"], info["layers"], info["expansion"]), (3, 5000, 1, 2))
+            self.assertEqual(
+                (info["items"], info["capacity"], info["layers"], info["expansion"]),
+                (3, 5000, 1, 2),
+            )
             self.assertEqual((seen.add_many([]), seen.exists_many([])), ([], []))
 
     def test_batches(self):
@@ -62,7 +65,9 @@ class FilterTest(unittest.TestCase):
         self.client.config_resetstat()
         self.assertEqual(seen.add_many(range(1000)), [True] * 1000)
         self.assertEqual(seen.exists_many(range(1000)), [True] * 1000)
-        self.assertEqual((self.calls_of("bf.insert"), self.calls_of("bf.mexists")), (11, 10))  # the first met no filter
+        self.assertEqual(
+            (self.calls_of("bf.insert"), self.calls_of("bf.mexists")), (11, 10)
+        )  # the first met no filter
 
     def test_creation_with_its_own_parameters(self):
         created = []
@@ -76,29 +81,45 @@ class FilterTest(unittest.TestCase):
         self.assertEqual([record.levelno for record in self.records], [logging.INFO])
 
     def test_a_filter_that_vanishes(self):
-        """Deleted, expired, flushed or renamed: it comes back as it was asked for, and that is told."""
+        """Deleted, expired, flushed or renamed: it comes back as it was asked for, and that is
+        told.
+        """
         created = []
         seen = self.filter(on_created=created.append)
         seen.add("a")
-        for n, remove in enumerate((lambda: self.client.delete("seen"), self.client.flushall,
-                                    lambda: self.client.pexpireat("seen", 1),
-                                    lambda: self.client.rename("seen", "other")), start=1):
+        for n, remove in enumerate(
+            (
+                lambda: self.client.delete("seen"),
+                self.client.flushall,
+                lambda: self.client.pexpireat("seen", 1),
+                lambda: self.client.rename("seen", "other"),
+            ),
+            start=1,
+        ):
             remove()
-            self.assertEqual((seen.add("a"), seen.add("a")) if n % 2 else seen.add_many("aa"),
-                             (True, False) if n % 2 else [True, False])
+            self.assertEqual(
+                (seen.add("a"), seen.add("a")) if n % 2 else seen.add_many("aa"),
+                (True, False) if n % 2 else [True, False],
+            )
             self.assertEqual((seen.ncreated, seen.nvanished, len(created)), (n + 1, n, n + 1))
             self.assertEqual(seen.info()["capacity"], 5000)
-        self.assertEqual([record.levelno for record in self.records], [logging.INFO] + [logging.WARNING] * 4)
+        self.assertEqual(
+            [record.levelno for record in self.records], [logging.INFO] + [logging.WARNING] * 4
+        )
         self.assertIn("seen had vanished", self.records[-1].getMessage())
 
     def test_a_filter_that_vanishes_between_the_two_commands(self):
-        """Another program creates it meanwhile, and it vanishes again: no item is lost, and each gap is told."""
+        """Another program creates it meanwhile, and it vanishes again: no item is lost, and each
+        gap is told.
+        """
         seen = self.filter()
         seen.add("a")
         self.client.delete("seen")
         other = redis.Redis(port=PORT)
         # What another program does between NOCREATE and CAPACITY.
-        proxy = Proxy(PORT, b"CAPACITY", 1, lambda: other.execute_command("BF.RESERVE", "seen", "1e-6", 5000))
+        proxy = Proxy(
+            PORT, b"CAPACITY", 1, lambda: other.execute_command("BF.RESERVE", "seen", "1e-6", 5000)
+        )
         self.addCleanup(proxy.close)
         self.addCleanup(other.close)
         behind = Filter(Address(port=proxy.port).client(), "seen", error=1e-6, capacity=5000)
@@ -121,7 +142,9 @@ class FilterTest(unittest.TestCase):
         """Answers that came before are not lost, and no command is sent twice."""
         proxy = Proxy(PORT, b"BF.INSERT", 4, lambda: self.client.client_kill_filter(skipme=True))
         self.addCleanup(proxy.close)
-        behind = Filter(Address(port=proxy.port).client(), "seen", error=1e-6, capacity=5000, batch=2)
+        behind = Filter(
+            Address(port=proxy.port).client(), "seen", error=1e-6, capacity=5000, batch=2
+        )
         self.client.config_resetstat()
         with self.assertRaises(NotAdded) as caught:
             behind.add_many("abcdefgh")
@@ -143,12 +166,22 @@ class FilterTest(unittest.TestCase):
 
     def test_urls(self):
         self.assertEqual(Address.from_url("redis://"), Address())
-        self.assertEqual(Address.from_url("rediss://u:p%20w@[::1]:7/3"),
-                         Address(host="::1", port=7, db=3, user="u", password="p w", tls=True))
+        self.assertEqual(
+            Address.from_url("rediss://u:p%20w@[::1]:7/3"),
+            Address(host="::1", port=7, db=3, user="u", password="p w", tls=True),
+        )
         self.assertEqual(str(Address.from_url("redis://[::1]:7")), "[::1]:7")
         self.assertEqual(Address.from_url("unix:///a%20b?db=2"), Address(path="/a b", db=2))
         self.assertNotIn("secret", repr(Address.from_url("redis://u:secret@h")))
-        for wrong in ("", "host", "http://h", "redis://h:x", "redis://h/x", "redis://h?x=1", "unix://"):
+        for wrong in (
+            "",
+            "host",
+            "http://h",
+            "redis://h:x",
+            "redis://h/x",
+            "redis://h?x=1",
+            "unix://",
+        ):
             with self.assertRaises(Failure):
                 Address.from_url(wrong)
 
@@ -158,18 +191,51 @@ class InstallTest(unittest.TestCase):
         """The commands of an installed package do what those of the checkout do."""
         with tempfile.TemporaryDirectory() as directory:
             source, target = os.path.join(directory, "source"), os.path.join(directory, "target")
-            shutil.copytree(os.path.join(server.ROOT, "python"), source,
-                            ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
-            subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-build-isolation",
-                            "--no-deps", "--target", target, source], check=True, timeout=300,
-                           env={**os.environ, "PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_ROOT_USER_ACTION": "ignore"})
+            shutil.copytree(
+                os.path.join(server.ROOT, "python"),
+                source,
+                ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"),
+            )
+            subprocess.run(
+                [
+                    sys.executable,
+                    "-m",
+                    "pip",
+                    "install",
+                    "--quiet",
+                    "--no-index",
+                    "--no-build-isolation",
+                    "--no-deps",
+                    "--target",
+                    target,
+                    source,
+                ],
+                check=True,
+                timeout=300,
+                env={
+                    **os.environ,
+                    "PIP_BREAK_SYSTEM_PACKAGES": "1",
+                    "PIP_ROOT_USER_ACTION": "ignore",
+                },
+            )
             for tool in ("bfstat", "bfcopy", "bfimport", "bforphans", "bfread"):
-                done = subprocess.run([os.path.join(target, "bin", tool), "-h"], capture_output=True, text=True,
-                                      timeout=60, cwd=directory, env={**os.environ, "PYTHONPATH": target})
+                done = subprocess.run(
+                    [os.path.join(target, "bin", tool), "-h"],
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                    cwd=directory,
+                    env={**os.environ, "PYTHONPATH": target},
+                )
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertIn("exit status:", done.stdout)
-            done = subprocess.run([os.path.join(target, "bin", "bfstat"), "-p", str(PORT), "--json"], timeout=60,
-                                  capture_output=True, env={**os.environ, "PYTHONPATH": target}, cwd=directory)
+            done = subprocess.run(
+                [os.path.join(target, "bin", "bfstat"), "-p", str(PORT), "--json"],
+                timeout=60,
+                capture_output=True,
+                env={**os.environ, "PYTHONPATH": target},
+                cwd=directory,
+            )
             self.assertEqual((done.returncode, done.stderr), (0, b""))
             self.assertTrue(os.path.exists(os.path.join(target, "shardbloom", "py.typed")))
 
