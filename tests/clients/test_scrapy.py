@@ -31,7 +31,8 @@ from shardbloom.scrapy import BloomDupeFilter, unseen  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CLASS = "shardbloom.scrapy.BloomDupeFilter"
-SCHEDULER = os.environ.get("SCRAPY_SCHEDULER") or "redis_scheduler.RedisScheduler"  # or scrapy_redis.scheduler.Scheduler
+# Or scrapy_redis.scheduler.Scheduler, where that is installed.
+SCHEDULER = os.environ.get("SCRAPY_SCHEDULER") or "redis_scheduler.RedisScheduler"
 OLDER = {"REQUEST_FINGERPRINTER_IMPLEMENTATION": "2.7"} if scrapy.version_info < (2, 12) else {}
 
 
@@ -504,8 +505,9 @@ class Crawls(unittest.TestCase):
 
 class Together(unittest.TestCase):
     def test_workers_fetch_every_page_once(self):
-        demo = subprocess.run([sys.executable, os.path.join(server.ROOT, "examples", "demo", "demo.py"), "--json", "--pages", "400",
-                               "--workers", "3", "--timeout", "300"], stdout=subprocess.PIPE, timeout=400, text=True)
+        demo = subprocess.run([sys.executable, os.path.join(server.ROOT, "examples", "demo", "demo.py"), "--json",
+                               "--pages", "400", "--workers", "3", "--timeout", "300"],
+                              stdout=subprocess.PIPE, timeout=400, text=True)
         self.assertEqual(demo.returncode, 0, demo.stdout)
         summary = json.loads(demo.stdout)
         self.assertEqual((summary["fetched"], summary["fetches"], summary["twice"], summary["missing"]),
