@@ -506,7 +506,7 @@ class Crawls(unittest.TestCase):
 class Together(unittest.TestCase):
     def test_workers_fetch_every_page_once(self):
         demo = subprocess.run([sys.executable, os.path.join(server.ROOT, "examples", "demo", "demo.py"), "--json",
-                               "--pages", "400", "--workers", "3", "--timeout", "300"],
+                               "--pages", "400", "--workers", "3", "--timeout", "300", "--error", "1e-13"],
                               stdout=subprocess.PIPE, timeout=400, text=True)
         self.assertEqual(demo.returncode, 0, demo.stdout)
         summary = json.loads(demo.stdout)
