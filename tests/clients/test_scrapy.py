@@ -494,6 +494,15 @@ class Crawls(unittest.TestCase):
             self.assertEqual({one["finish_reason"] for one in stats}, {"finished"})
             self.assertEqual(self.server.redis.execute_command("BF.INFO", "follow:seen", "CAPACITY"), [200])
 
+    def test_a_filter_that_vanishes_in_the_middle(self):
+        """Each worker deletes it once. Pages are fetched again, and none is lost."""
+        stats = self.crawl_together(2, 200, {"REDIS_URL": "redis://127.0.0.1:%d" % self.server.port,
+                                             "SCHEDULER_PERSIST": True}, delete=20)
+        self.assertEqual(self.fetched()["missing"], [], stats)
+        self.assertGreater(self.fetched()["fetches"], 200)
+        self.assertGreater(sum(one.get("bloom/vanished", 0) for one in stats), 0)
+        self.assertEqual(self.server.redis.execute_command("BF.INFO", "follow:seen", "CAPACITY"), [200])
+
     def test_scheduler_of_scrapy_redis_clears(self):
         """Without SCHEDULER_PERSIST a crawl begins anew each time."""
         settings = {"REDIS_PARAMS": {"host": "127.0.0.1", "port": self.server.port}}
