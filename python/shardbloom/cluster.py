@@ -1,8 +1,9 @@
 """One server, or all of a cluster: whoever holds a key answers for it.
 
-redis-py has a client for clusters too. This one is here because the tools also have to look at every node by itself, in
-every database, and because one code for a single server and a cluster is simpler than two. A server that is not part
-of a cluster never redirects, so the same calls serve both.
+redis-py has a client for clusters too. This one is here because the tools also have to look at
+every node by itself, in every database, and because one code for a single server and a cluster is
+simpler than two. A server that is not part of a cluster never redirects, so the same calls serve
+both.
 """
 
 from __future__ import annotations
@@ -43,20 +44,32 @@ class Redirection:
 
 
 def redirection(error: object) -> Optional[Redirection]:
-    """What MOVED and ASK say; redis-py knows them by classes of their own in some versions and as words in others."""
+    """What MOVED and ASK say; redis-py knows them by classes of their own in some versions and as
+    words in others.
+    """
     if isinstance(error, AskError):  # MovedError is one too
         return Redirection(error.host, int(error.port), isinstance(error, MovedError))
-    match = re.match(r"(MOVED|ASK) \d+ (\S*):(\d+)", str(error)) if isinstance(error, redis.ResponseError) else None
+    match = (
+        re.match(r"(MOVED|ASK) \d+ (\S*):(\d+)", str(error))
+        if isinstance(error, redis.ResponseError)
+        else None
+    )
     return Redirection(match[2], int(match[3]), match[1] == "MOVED") if match else None
 
 
 def is_on_the_way(error: object) -> bool:
     """TRYAGAIN: some of the keys are on the other node already."""
-    return isinstance(error, TryAgainError) or isinstance(error, redis.ResponseError) and str(error)[:8] == "TRYAGAIN"
+    return (
+        isinstance(error, TryAgainError)
+        or isinstance(error, redis.ResponseError)
+        and str(error)[:8] == "TRYAGAIN"
+    )
 
 
 class Node:
-    """A server, or one primary of a cluster. Errors leave it with what they are about, for connection.explain()."""
+    """A server, or one primary of a cluster. Errors leave it with what they are about, for
+    connection.explain().
+    """
 
     def __init__(self, address: Address, timeout: float):
         self.address = address
@@ -71,12 +84,20 @@ class Node:
             self._clients[number] = self.address.client(number, self.timeout)
         return self._clients[number]
 
-    def command(self, *words: Word, db: Optional[int] = None, key: Optional[Key] = None, asking: bool = False) -> Any:
+    def command(
+        self,
+        *words: Word,
+        db: Optional[int] = None,
+        key: Optional[Key] = None,
+        asking: bool = False,
+    ) -> Any:
         """The reply to a command; raises errors, redirections too."""
         try:
             if not asking:
                 return self.client(db).execute_command(*words)
-            pipeline = self.client(db).pipeline(transaction=False)  # ASKING holds for the next command of a connection
+            pipeline = self.client(db).pipeline(
+                transaction=False
+            )  # ASKING holds for the next command of a connection
             pipeline.execute_command("ASKING")
             pipeline.execute_command(*words)
             reply = pipeline.execute(raise_on_error=False)[1]
@@ -87,7 +108,7 @@ class Node:
             raise self.named(error, key)
 
     def commands(self, commands: Iterable[Sequence[Word]], db: Optional[int] = None) -> List[Any]:
-        """The replies to many commands in one round trip; errors of single commands are among them."""
+        """The replies to many commands in one round trip; single errors are among them."""
         try:
             pipeline = self.client(db).pipeline(transaction=False)
             for words in commands:
@@ -117,9 +138,15 @@ class Node:
             return {}
 
     def databases(self) -> Dict[int, int]:
-        """The databases that hold keys, with how many; if the user may not know, the one of the address with 0."""
+        """The databases that hold keys, with how many; if the user may not know, the one of the
+        address with 0.
+        """
         found = self.info("keyspace")
-        numbers = {int(name[2:]): entry["keys"] for name, entry in found.items() if re.fullmatch(r"db\d+", name)}
+        numbers = {
+            int(name[2:]): entry["keys"]
+            for name, entry in found.items()
+            if re.fullmatch(r"db\d+", name)
+        }
         return numbers or {self.address.db or 0: 0}
 
 
@@ -130,7 +157,9 @@ class Servers:
         self.address = address
         self.timeout = timeout
         self.first = Node(address, timeout)
-        self._nodes: Dict[Tuple[str, int], Node] = {} if address.path else {(address.host, address.port): self.first}
+        self._nodes: Dict[Tuple[str, int], Node] = (
+            {} if address.path else {(address.host, address.port): self.first}
+        )
         self._slots: Dict[int, Node] = {}  # learned from redirections
         self.answered = self.first  # who replied to the last command
 
@@ -138,7 +167,9 @@ class Servers:
         return str(self.address)
 
     def open(self, module: bool = True) -> Servers:
-        """Connects, to find out now what does not work; with module, also whether the module is there."""
+        """Connects, to find out now what does not work; with module, also whether the module is
+        there.
+        """
         try:
             self.first.command("PING")
         except NoPermissionError:
@@ -157,7 +188,9 @@ class Servers:
         return bool(int(self.first.info("cluster").get("cluster_enabled", 0)))
 
     def nodes(self) -> Tuple[List[Node], List[str]]:
-        """The server, or all primaries of the cluster that have slots; and the addresses of those that do not answer."""
+        """The server, or all primaries of the cluster that have slots; and the addresses of those
+        that do not answer.
+        """
         if not self.is_cluster():
             return [self.first], []
         reply = self.first.command("CLUSTER", "NODES")
@@ -165,7 +198,12 @@ class Servers:
         up, down = [], []
         for fields in (line.split(" ") for line in text.splitlines() if line):
             flags = fields[2].split(",")
-            if "master" not in flags or "noaddr" in flags or "handshake" in flags or len(fields) == 8:
+            if (
+                "master" not in flags
+                or "noaddr" in flags
+                or "handshake" in flags
+                or len(fields) == 8
+            ):
                 continue  # the ninth field is the first range of slots
             place = fields[1].split("@")[0].split(",")[0]
             host, _, port = place.rpartition(":")
@@ -184,7 +222,9 @@ class Servers:
 
     @staticmethod
     def _host(name: str, node: Node) -> str:
-        """A host as nodes give it. A node that does not know its own address gives none: it is the one that was asked."""
+        """A host as nodes give it. A node that does not know its own address gives none: it is the
+        one that was asked.
+        """
         return name.strip("[]") if name not in ("", "?") else node.address.host
 
     def command(self, key: Key, *words: Word, db: Optional[int] = None) -> Any:
@@ -201,7 +241,10 @@ class Servers:
                 other = redirection(error)
                 if other is not None and nredirections < NREDIRECTIONS:
                     nredirections += 1
-                    node, asking = self.node(self._host(other.host, node), other.port), not other.moved
+                    node, asking = (
+                        self.node(self._host(other.host, node), other.port),
+                        not other.moved,
+                    )
                     if other.moved:
                         self._slots[slot] = node
                 elif is_on_the_way(error) and time.monotonic() < end:
@@ -209,9 +252,13 @@ class Servers:
                 else:
                     raise
             except (redis.ConnectionError, redis.TimeoutError):
-                self._slots.pop(slot, None)  # after a failover another one has it; the next command finds out
+                self._slots.pop(
+                    slot, None
+                )  # after a failover another one has it; the next command finds out
                 raise
 
     def execute_command(self, *words: Word) -> Any:
-        """As a client of redis-py has it, for commands whose first argument is the key: Filter needs no more."""
+        """As a client of redis-py has it, for commands whose first argument is the key: Filter
+        needs no more.
+        """
         return self.command(words[1], *words)

@@ -24,7 +24,9 @@ try:
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 except ImportError:
-    sys.exit("shardbloom: the Python module redis is missing (Debian: apt-get install python3-redis)")
+    sys.exit(
+        "shardbloom: the Python module redis is missing (Debian: apt-get install python3-redis)"
+    )
 
 FOUND, ERROR, INTERRUPTED = 1, 2, 130  # exit codes; 0: all is well
 
@@ -56,7 +58,8 @@ class Address:
 
     @classmethod
     def from_url(cls, url: str) -> Address:
-        """redis://[[user]:password@]host[:port][/db], rediss:// for TLS, unix://[[user]:password@]/path[?db=n].
+        """redis://[[user]:password@]host[:port][/db], rediss:// for TLS,
+        unix://[[user]:password@]/path[?db=n].
 
         As in redis-cli, a word before the @ without a colon is the password. Raises Failure.
         """
@@ -66,14 +69,20 @@ class Address:
         except ValueError as error:
             raise Failure(f"not the URL of a server: {without_password(url)} ({error})") from None
         if parts.scheme not in ("redis", "rediss", "unix"):
-            raise Failure(f"not the URL of a server: {without_password(url)} (redis://, rediss:// or unix://)")
+            raise Failure(
+                f"not the URL of a server: {without_password(url)} (redis://, rediss:// or unix://)"
+            )
         login, _, place = parts.netloc.rpartition("@")
         user, _, password = login.rpartition(":")
         query = dict(parse_qsl(parts.query))
         db = query.pop("db", None)
         if query:
             raise Failure(f"unknown words in the URL of a server: {', '.join(query)}")
-        address = cls(user=unquote(user) or None, password=unquote(password) or None, tls=parts.scheme == "rediss")
+        address = cls(
+            user=unquote(user) or None,
+            password=unquote(password) or None,
+            tls=parts.scheme == "rediss",
+        )
         if parts.scheme == "unix":
             path = unquote(place + parts.path)
             if not path:
@@ -81,7 +90,10 @@ class Address:
             return dataclasses.replace(address, path=path, db=database_number(db))
         path_db = parts.path.strip("/")
         return dataclasses.replace(
-            address, host=unquote(parts.hostname or cls.host), port=port or cls.port, db=database_number(path_db or db)
+            address,
+            host=unquote(parts.hostname or cls.host),
+            port=port or cls.port,
+            db=database_number(path_db or db),
         )
 
     def __str__(self) -> str:
@@ -94,16 +106,21 @@ class Address:
         """Another node of the same cluster: the same login, another place."""
         return dataclasses.replace(self, host=host, port=port, path=None)
 
-    def client(self, db: Optional[int] = None, timeout: float = 60, **options: Any) -> redis.Redis[bytes]:
+    def client(
+        self, db: Optional[int] = None, timeout: float = 60, **options: Any
+    ) -> redis.Redis[bytes]:
         """A client of redis-py. It connects when it is first used.
 
-        It never sends a command a second time by itself, as redis-py 6 and newer would: an item that was added by a
-        command whose reply got lost would then look as if it had been there before.
+        It never sends a command a second time by itself, as redis-py 6 and newer would: an item
+        that was added by a command whose reply got lost would then look as if it had been there
+        before.
         """
         options.setdefault("socket_timeout", timeout)
         options.setdefault("socket_connect_timeout", min(timeout, 10))
         options.setdefault("retry", Retry(NoBackoff(), 0))
-        options.update(db=self.db or 0 if db is None else db, username=self.user, password=self.password)
+        options.update(
+            db=self.db or 0 if db is None else db, username=self.user, password=self.password
+        )
         if self.path:
             return redis.Redis(unix_socket_path=self.path, **options)
         if self.tls:
@@ -137,29 +154,41 @@ def without_password(url: str) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser, db: bool = True) -> None:
-    """Adds the options that say which server is meant. The words are those of redis-cli, but for -h, which is help."""
+    """Adds the options that say which server is meant. The words are those of redis-cli, but for
+    -h, which is help.
+    """
     group = parser.add_argument_group("server", "The words are those of redis-cli; -h is help.")
     group.add_argument(
         "-u",
         "--url",
         metavar="URL",
-        help="redis://user:password@host:port/db, rediss:// for TLS, unix:///path?db=n for a socket",
+        help=(
+            "redis://user:password@host:port/db, rediss:// for TLS, unix:///path?db=n for a socket"
+        ),
     )
     group.add_argument("-H", "--host", help=f"name or address (default: {Address.host})")
     group.add_argument("-p", "--port", type=int, help=f"default: {Address.port}")
-    group.add_argument("-a", "--password", help="better: the environment variable REDISCLI_AUTH, which nobody else sees")
+    group.add_argument(
+        "-a",
+        "--password",
+        help="better: the environment variable REDISCLI_AUTH, which nobody else sees",
+    )
     group.add_argument("--user", metavar="NAME", help="log in as this user")
     if db:
         group.add_argument("-n", "--db", type=int, metavar="N", help="number of the database")
     group.add_argument("--tls", action="store_true", help="encrypt")
-    group.add_argument("--cacert", metavar="FILE", help="certificates to trust (default: those of the system)")
+    group.add_argument(
+        "--cacert", metavar="FILE", help="certificates to trust (default: those of the system)"
+    )
     group.add_argument("--cert", metavar="FILE", help="certificate to show to the server")
     group.add_argument("--key", dest="cert_key", metavar="FILE", help="private key of --cert")
     group.add_argument("--insecure", action="store_true", help="accept any certificate")
 
 
 def address_from(options: argparse.Namespace) -> Address:
-    """The server that the options name. What is said apart from the URL comes before what the URL says."""
+    """The server that the options name. What is said apart from the URL comes before what the URL
+    says.
+    """
     if options.url is not None and (options.host is not None or options.port is not None):
         raise Failure("give either a URL or --host and --port")
     address = Address() if options.url is None else Address.from_url(options.url)
@@ -167,27 +196,43 @@ def address_from(options: argparse.Namespace) -> Address:
         raise Failure(f"not a port: {options.port}")
     if (getattr(options, "db", None) or 0) < 0:
         raise Failure(f"not the number of a database: {options.db}")
-    given = {name: getattr(options, name, None) for name in ("host", "port", "db", "user", "password")}
-    address = dataclasses.replace(address, **{name: value for name, value in given.items() if value is not None})
+    given = {
+        name: getattr(options, name, None) for name in ("host", "port", "db", "user", "password")
+    }
+    address = dataclasses.replace(
+        address, **{name: value for name, value in given.items() if value is not None}
+    )
     if address.password is None:
         address = dataclasses.replace(address, password=os.environ.get("REDISCLI_AUTH") or None)
     return with_tls(address, options)
 
 
 def other_address(url: str, options: argparse.Namespace) -> Address:
-    """A second server, given as a URL alone; certificates are those of the options. REDISCLI_AUTH is not sent to it."""
+    """A second server, given as a URL alone; certificates are those of the options. REDISCLI_AUTH
+    is not sent to it.
+    """
     address = Address.from_url(url)
     return with_tls(address, options) if address.tls else address
 
 
 def with_tls(address: Address, options: argparse.Namespace) -> Address:
-    """The address with what the options say about TLS. Checks what would fail later with an obscure message."""
+    """The address with what the options say about TLS. Checks what would fail later with an obscure
+    message.
+    """
     tls = address.tls or options.tls
     if tls and address.path:
         raise Failure("TLS is not for unix sockets")
-    other_tls = (getattr(options, "to", None) or "").startswith("rediss://")  # they may be for that server
-    if not tls and not other_tls and (options.cacert or options.cert or options.cert_key or options.insecure):
-        raise Failure("--cacert, --cert, --key and --insecure are for TLS: give --tls or a rediss:// URL")
+    other_tls = (getattr(options, "to", None) or "").startswith(
+        "rediss://"
+    )  # they may be for that server
+    if (
+        not tls
+        and not other_tls
+        and (options.cacert or options.cert or options.cert_key or options.insecure)
+    ):
+        raise Failure(
+            "--cacert, --cert, --key and --insecure are for TLS: give --tls or a rediss:// URL"
+        )
     files: List[Optional[str]] = [options.cacert, options.cert, options.cert_key]
     for name in files:
         try:
@@ -197,7 +242,12 @@ def with_tls(address: Address, options: argparse.Namespace) -> Address:
         except OSError as error:
             raise Failure(f"{name}: {error.strerror}") from None
     return dataclasses.replace(
-        address, tls=tls, cacert=options.cacert, cert=options.cert, key=options.cert_key, insecure=options.insecure
+        address,
+        tls=tls,
+        cacert=options.cacert,
+        cert=options.cert,
+        key=options.cert_key,
+        insecure=options.insecure,
     )
 
 
@@ -207,11 +257,15 @@ def with_tls(address: Address, options: argparse.Namespace) -> Address:
 def shown(name: Key) -> str:
     """A name as it may go to a terminal: any bytes can be one."""
     text = name.decode(errors="backslashreplace") if isinstance(name, bytes) else name
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text
+    )
 
 
 def explain(error: BaseException, address: object = None, key: Optional[Key] = None) -> str:
-    """An error in the words that all tools use. The address and the key are what the failed command was about."""
+    """An error in the words that all tools use. The address and the key are what the failed command
+    was about.
+    """
     where = str(address or "the server")
     text = str(error)
     if isinstance(error, Failure):
@@ -259,7 +313,8 @@ def reason(error: BaseException) -> str:
 
 
 def run(name: str, main: Callable[[], int]) -> NoReturn:
-    """Runs a tool and ends the process with its exit code; no traceback for anything that a user can cause.
+    """Runs a tool and ends the process with its exit code; no traceback for anything that a user
+    can cause.
 
     0: all is well; 1: something was found (the tool says what); 2: an error; 130: Ctrl-C.
     """
@@ -277,6 +332,9 @@ def run(name: str, main: Callable[[], int]) -> NoReturn:
         code = ERROR
     except (Failure, redis.RedisError, OSError) as error:
         progress.end()
-        progress.say(f"{name}: {explain(error, getattr(error, 'address', None), getattr(error, 'key', None))}")
+        progress.say(
+            f"{name}:"
+            f" {explain(error, getattr(error, 'address', None), getattr(error, 'key', None))}"
+        )
         code = ERROR
     sys.exit(code)

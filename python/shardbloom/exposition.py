@@ -1,4 +1,5 @@
-"""A survey in the text format that Prometheus scrapes. docs/monitoring.md tells what to do with it."""
+"""A survey in the text format that Prometheus scrapes. docs/monitoring.md tells what to do with it.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +30,25 @@ FilterValue = Callable[[FilterState], Optional[float]]
 
 PER_FILTER: Tuple[Tuple[str, str, FilterValue], ...] = (
     ("items", "Items in the filter", lambda one: one.items),
-    ("capacity", "Items that the filter is made for; more if it has grown", lambda one: one.capacity),
+    (
+        "capacity",
+        "Items that the filter is made for; more if it has grown",
+        lambda one: one.capacity,
+    ),
     ("bytes", "Bytes of descriptor and shards", lambda one: one.bytes),
     ("layers", "Layers; a filter that fits has one", lambda one: len(one.layers)),
     ("error_rate", "Rate of false positives to expect now", lambda one: one.error),
-    ("error_rate_promised", "Rate of false positives that the filter was created for", lambda one: one.promised),
+    (
+        "error_rate_promised",
+        "Rate of false positives that the filter was created for",
+        lambda one: one.promised,
+    ),
     ("shards_lost", "Shards that are lost or damaged", lambda one: len(one.lost)),
-    ("damaged", "1 if shards are lost or the filter can't be asked", lambda one: int(one.damaged())),
+    (
+        "damaged",
+        "1 if shards are lost or the filter can't be asked",
+        lambda one: int(one.damaged()),
+    ),
 )
 
 
@@ -65,8 +78,12 @@ def exposition(survey: Survey) -> str:
     for field in dict.fromkeys(name for numbers in survey.totals.values() for name in numbers):
         counter = field in COUNTERS
         name = "shardbloom_" + field[len("bf_") :] + ("_total" if counter else "")
-        samples = [sample(name, {"node": node}, numbers[field]) for node, numbers in survey.totals.items()]
-        lines += family(name, "counter" if counter else "gauge", HELP.get(field, f"{field} of INFO bf"), samples)
+        samples = [
+            sample(name, {"node": node}, numbers[field]) for node, numbers in survey.totals.items()
+        ]
+        lines += family(
+            name, "counter" if counter else "gauge", HELP.get(field, f"{field} of INFO bf"), samples
+        )
     for suffix, about, value in PER_FILTER:
         name = "shardbloom_filter_" + suffix
         samples = []

@@ -1,14 +1,16 @@
 """A filter as an object.
 
-What it does that plain BF.ADD does not: a filter that has vanished comes back as it was asked for. DEL, expiry, FLUSHALL
-or a restart without persistence may remove a filter while programs use it, and BF.ADD on a missing key makes one for
-100 items with an error rate of 1%. Programs that go on would lose one new item of a hundred, and never know.
+What it does that plain BF.ADD does not: a filter that has vanished comes back as it was asked for.
+DEL, expiry, FLUSHALL or a restart without persistence may remove a filter while programs use it,
+and BF.ADD on a missing key makes one for 100 items with an error rate of 1%. Programs that go on
+would lose one new item of a hundred, and never know.
 
-How it notices: it adds with `BF.INSERT key NOCREATE ITEMS …`, which costs the same as BF.MADD and answers "not found" if
-the filter is not there. Then, and only then, `BF.INSERT key CAPACITY n ERROR e ITEMS …` creates it and adds. Nothing
-can come between unnoticed: NOCREATE never creates, so whoever is first to meet the gap sees it and reports it. (Asking
-EXISTS beside every add would miss a filter that is deleted between the two, and needs another command each time.) If
-several programs meet the gap at once, each reports it, and one filter is made.
+How it notices: it adds with `BF.INSERT key NOCREATE ITEMS …`, which costs the same as BF.MADD and
+answers "not found" if the filter is not there. Then, and only then, `BF.INSERT key CAPACITY n ERROR
+e ITEMS …` creates it and adds. Nothing can come between unnoticed: NOCREATE never creates, so
+whoever is first to meet the gap sees it and reports it. (Asking EXISTS beside every add would miss
+a filter that is deleted between the two, and needs another command each time.) If several programs
+meet the gap at once, each reports it, and one filter is made.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ INFO_FIELDS = ("capacity", "size", "layers", "items", "expansion")  # in the ord
 class NotAdded(redis.RedisError):
     """Some items of add_many() were not added, or it is not known; the others were.
 
-    answers has one entry for every item: True or False as add_many() returns them, None for those without an answer. The
-    items with True are marked as seen now: whoever drops this exception drops them. After a lost connection
-    (the cause is a redis.ConnectionError or TimeoutError), the server may have added items with None all the same.
+    answers has one entry for every item: True or False as add_many() returns them, None for those
+    without an answer. The items with True are marked as seen now: whoever drops this exception
+    drops them. After a lost connection (the cause is a redis.ConnectionError or TimeoutError), the
+    server may have added items with None all the same.
     """
 
     def __init__(self, answers: List[Optional[bool]], cause: Exception):
@@ -42,15 +45,15 @@ class NotAdded(redis.RedisError):
 class Filter:
     """One filter on a server.
 
-    client      a client of redis-py (redis.Redis or RedisCluster). Make it without automatic retries, which redis-py 6
-                and newer have by default: an item whose command is repeated counts as seen before. Address.client()
-                makes one that is right.
+    client      a client of redis-py (redis.Redis or RedisCluster). Make it without automatic
+                retries, which redis-py 6 and newer have by default: an item whose command is
+                repeated counts as seen before. Address.client() makes one that is right.
     name        the filter's key
     error       promised rate of false positives, if the filter must be created
     capacity    items that it is made for, if it must be created; it grows beyond, at a price
-    options     further words for BF.INSERT at creation, such as ("EXPANSION", 4) or ("NONSCALING",)
-    on_created  is called with this object whenever it has found no filter and created one; nvanished tells whether it
-                had been there before
+    options     further words for BF.INSERT at creation: ("EXPANSION", 4), ("NONSCALING",)
+    on_created  is called with this object whenever it has found no filter and created one;
+                nvanished tells whether it had been there before
     batch       items in one command
 
     The filter is created by create() or by the first add.
@@ -88,7 +91,9 @@ class Filter:
     # ---- adding ----
 
     def create(self) -> bool:
-        """Creates the filter if it is not there. True if it was not; that is reported as on every add."""
+        """Creates the filter if it is not there. True if it was not; that is reported as on every
+        add.
+        """
         try:
             words = ("BF.RESERVE", self.name, repr(self.error), self.capacity, *self.options)
             self.client.execute_command(*words)
@@ -101,20 +106,26 @@ class Filter:
         return True
 
     def delete(self) -> bool:
-        """Deletes the filter with all it knows; whether there was one. The next add makes it anew, which is no surprise then."""
+        """Deletes the filter with all it knows; whether there was one. The next add makes it anew,
+        which is no surprise then.
+        """
         found = bool(self.client.execute_command("UNLINK", self.name))
         self._known = False
         return found
 
     def add(self, item: Item) -> bool:
-        """Adds an item. True if it is new: asking and marking are one step, so of several callers one gets True."""
+        """Adds an item. True if it is new: asking and marking are one step, so of several callers
+        one gets True.
+        """
         answer = self._insert([item])[0]
         if isinstance(answer, Exception):
             raise answer
         return bool(answer)
 
     def add_many(self, items: Iterable[Item]) -> List[bool]:
-        """Adds items, a batch in a command; for each, whether it is new. Raises NotAdded if that fails on the way."""
+        """Adds items, a batch in a command; for each, whether it is new. Raises NotAdded if that
+        fails on the way.
+        """
         todo = list(items)
         answers: List[Optional[bool]] = []
         failure: Optional[Exception] = None
@@ -125,7 +136,9 @@ class Filter:
                 failure = error
                 break
             for reply in replies:
-                if isinstance(reply, Exception):  # a full NONSCALING filter refuses what is new to it
+                if isinstance(
+                    reply, Exception
+                ):  # a full NONSCALING filter refuses what is new to it
                     failure = failure or reply
                     answers.append(None)
                 else:
@@ -138,7 +151,9 @@ class Filter:
     def _insert(self, items: Sequence[Item]) -> List[Any]:
         """One command, or two if the filter is not there."""
         try:
-            replies = self.client.execute_command("BF.INSERT", self.name, "NOCREATE", "ITEMS", *items)
+            replies = self.client.execute_command(
+                "BF.INSERT", self.name, "NOCREATE", "ITEMS", *items
+            )
             self._known = True
         except redis.ResponseError as error:
             if str(error) not in ("not found", "ERR not found"):
@@ -153,10 +168,17 @@ class Filter:
         words = "%s has been created for %d items, error rate %g"
         if self._known:
             self.nvanished += 1
-            words = "%s had vanished, with all it knew; it has been created anew for %d items, error rate %g"
+            words = (
+                "%s had vanished, with all it knew; it has been created anew for %d items, error"
+                " rate %g"
+            )
         level = logging.WARNING if self._known else logging.INFO
         self._known = True
-        name = self.name.decode(errors="backslashreplace") if isinstance(self.name, bytes) else self.name
+        name = (
+            self.name.decode(errors="backslashreplace")
+            if isinstance(self.name, bytes)
+            else self.name
+        )
         logger.log(level, words, name, self.capacity, self.error)
         if self.on_created is not None:
             self.on_created(self)
@@ -164,7 +186,9 @@ class Filter:
     # ---- asking ----
 
     def exists(self, item: Item) -> bool:
-        """Whether the item may have been added. False is certain; a filter that is not there contains nothing."""
+        """Whether the item may have been added. False is certain; a filter that is not there
+        contains nothing.
+        """
         return bool(self.client.execute_command("BF.EXISTS", self.name, item))
 
     def exists_many(self, items: Iterable[Item]) -> List[bool]:
@@ -172,7 +196,9 @@ class Filter:
         todo = list(items)
         found: List[bool] = []
         for at in range(0, len(todo), self.batch):
-            replies = self.client.execute_command("BF.MEXISTS", self.name, *todo[at : at + self.batch])
+            replies = self.client.execute_command(
+                "BF.MEXISTS", self.name, *todo[at : at + self.batch]
+            )
             for reply in replies:
                 if isinstance(reply, Exception):
                     raise reply
@@ -187,12 +213,16 @@ class Filter:
         return int(self.client.execute_command("BF.CARD", self.name))
 
     def info(self) -> Dict[str, Optional[int]]:
-        """capacity, size (bytes), layers, items, expansion (None: NONSCALING). Raises ResponseError if it is missing."""
+        """capacity, size (bytes), layers, items, expansion (None: NONSCALING). Raises ResponseError
+        if it is missing.
+        """
         return info_from(self.client.execute_command("BF.INFO", self.name))
 
 
 def info_from(reply: Any) -> Dict[str, Optional[int]]:
-    """BF.INFO's reply by name: a list of pairs in RESP2, a map in RESP3, an object after a call of client.bf()."""
+    """BF.INFO's reply by name: a list of pairs in RESP2, a map in RESP3, an object after a call of
+    client.bf().
+    """
     if isinstance(reply, dict):
         values = list(reply.values())
     elif isinstance(reply, (list, tuple)):

@@ -53,7 +53,9 @@ class Layer:
         if self.kind == CLASSIC and not self.flags & ~WIDE:
             self.nbits, self.nbytes = struct.unpack_from("<QQ", data, at)
             at += 16
-        elif self.kind not in (BLOCKED, ADOPTED) or self.flags & ~(JOINED if self.kind == BLOCKED else 0):
+        elif self.kind not in (BLOCKED, ADOPTED) or self.flags & ~(
+            JOINED if self.kind == BLOCKED else 0
+        ):
             raise FormatError("the filter has a layer of an unknown kind")
         joined = self.kind == BLOCKED and bool(self.flags & JOINED)
         if joined and before is None:
@@ -81,7 +83,7 @@ class Layer:
         return product >> 64, ((product & MASK) * self.nblocks) >> 64
 
     def in_block(self, block: bytes, bits: int) -> bool:
-        """Whether all bits of an item are set in its block; bits are the low 64 bits of its hash."""
+        """Whether an item's bits are all set in its block; bits: the low half of its hash."""
         for _ in range(self.nprobes):
             position = bits >> (64 - self.block_log2)
             if not block[position >> 3] & (0x80 >> (position & 7)):
@@ -137,7 +139,16 @@ class Descriptor:
     def header(self, index: int, shard: int) -> bytes:
         """The bytes that a shard of a blocked or classic layer must begin with."""
         layer = self.layers[index]
-        fields = (1, layer.block_log2, layer.nprobes, index, self.id, shard, layer.nshards, layer.nblocks)
+        fields = (
+            1,
+            layer.block_log2,
+            layer.nprobes,
+            index,
+            self.id,
+            shard,
+            layer.nshards,
+            layer.nblocks,
+        )
         return struct.pack("<4sBBBBQIII", b"BFSH", *fields).ljust(HEADER_BYTES, b"\0")
 
     def string_bytes(self, home: int) -> int:

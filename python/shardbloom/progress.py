@@ -1,4 +1,6 @@
-"""Progress on stderr: a bar on a terminal, a line now and then elsewhere; and other lines that do not spoil it."""
+"""Progress on stderr: a bar on a terminal, a line now and then elsewhere; and other lines that do
+not spoil it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def counted(n: float) -> str:
 
 
 class Line:
-    """A line that changes: over itself on a terminal, elsewhere a new one now and then. One is shown at a time."""
+    """A line that changes: over itself on a terminal, elsewhere a new one now and then. One is
+    shown at a time.
+    """
 
     shown: ClassVar[Optional[Line]] = None  # the one that is the last line of the terminal
 
@@ -44,7 +48,9 @@ class Line:
     def put(self, text: str, last: bool = False) -> None:
         """Shows the text now. With last, it stays."""
         self.next = time.monotonic() + self.seconds
-        self.text = text[: max(shutil.get_terminal_size().columns - 1, 1)] if self.terminal else text
+        self.text = (
+            text[: max(shutil.get_terminal_size().columns - 1, 1)] if self.terminal else text
+        )
         try:
             if not self.terminal:
                 print(self.text, file=sys.stderr, flush=True)
@@ -60,7 +66,9 @@ class Line:
 class Progress(Line):
     """What has been done of a total."""
 
-    def __init__(self, what: str, total: int, unit: Callable[[float], str] = counted, nbefore: int = 0):
+    def __init__(
+        self, what: str, total: int, unit: Callable[[float], str] = counted, nbefore: int = 0
+    ):
         super().__init__()
         self.what, self.total, self.unit, self.nbefore = what, max(total, 1), unit, nbefore
 
@@ -77,7 +85,9 @@ class Progress(Line):
 
 
 def say(text: str) -> None:
-    """A line on stderr; a bar moves down and goes on. If nobody reads stderr any more, that is no reason to stop."""
+    """A line on stderr; a bar moves down and goes on. If nobody reads stderr any more, that is no
+    reason to stop.
+    """
     try:
         if Line.shown:
             print(f"\r\x1b[K{text}\n{Line.shown.text}", end="", file=sys.stderr, flush=True)

@@ -1,4 +1,6 @@
-"""A terminal as a screen: a picture that is drawn over the last one, and single keys. It is left as it was found."""
+"""A terminal as a screen: a picture that is drawn over the last one, and single keys. It is left as
+it was found.
+"""
 
 from __future__ import annotations
 
@@ -50,18 +52,25 @@ def fit(text: str, columns: int, pad: bool = False) -> str:
 
 
 def colours_wanted() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (
+        sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    )
 
 
 def painted(lines: Sequence[Line], columns: Optional[int]) -> List[str]:
     """Lines as they go to a terminal; without columns, as long as they are."""
     colours = colours_wanted()
     texts = [text if columns is None else fit(text, columns) for _, text in lines]
-    return [colour + text + PLAIN if colour and colours else text for (colour, _), text in zip(lines, texts)]
+    return [
+        colour + text + PLAIN if colour and colours else text
+        for (colour, _), text in zip(lines, texts)
+    ]
 
 
 class Screen:
-    """The terminal of stdout, with the keys of stdin if that is one too. Use it in a with statement."""
+    """The terminal of stdout, with the keys of stdin if that is one too. Use it in a with
+    statement.
+    """
 
     def __init__(self) -> None:
         self.keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
@@ -113,10 +122,13 @@ class Screen:
         sys.stdout.flush()
 
     def draw(self, lines: Sequence[Line]) -> None:
-        """Draws over the last picture rather than clearing first, which would flicker. What is too much is cut."""
+        """Draws over the last picture rather than clearing first, which would flicker. What is too
+        much is cut.
+        """
         self.size = self.look()
         columns, height = self.size
-        # One column stays free: at the last one, erasing the rest of the line would erase the character there.
+        # One column stays free: at the last one, erasing the rest of the line would erase the
+        # character there.
         rows = painted(lines[:height], columns - 1)
         self.write("\033[H" + "\n".join(row + "\033[K" for row in rows) + "\033[J")
 
@@ -130,6 +142,8 @@ class Screen:
             if self.keyboard is None:
                 time.sleep(left)
             elif select.select([self.keyboard], [], [], left)[0]:
-                return os.read(self.keyboard, 1).decode("ascii", "replace") or "q"  # nothing: the terminal is gone
+                return (
+                    os.read(self.keyboard, 1).decode("ascii", "replace") or "q"
+                )  # nothing: the terminal is gone
             if time.monotonic() >= end:
                 return None

@@ -1,6 +1,7 @@
 """All filters of a server or a cluster, and how they are: what bfstat shows.
 
-The server is asked with SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO. A user who may not call one of these sees less.
+The server is asked with SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO. A user who may not call
+one of these sees less.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ class FilterState:
 
     def damaged(self) -> bool:
         """Something is wrong with it; a filter that is being loaded is only not ready yet."""
-        return bool(self.lost) or self.problem is not None and not self.problem.startswith("HALFLOADED")
+        return (
+            bool(self.lost)
+            or self.problem is not None
+            and not self.problem.startswith("HALFLOADED")
+        )
 
 
 # ---- error rates ----
@@ -68,7 +73,9 @@ class FilterState:
 
 @functools.lru_cache(maxsize=4096)
 def blocked_rate(width: int, k: int, nitems: int, nblocks: int) -> float:
-    """The expected rate of false positives: blocks fill unevenly, so it is a mean over what they may hold."""
+    """The expected rate of false positives: blocks fill unevenly, so it is a mean over what they
+    may hold.
+    """
     mean = nitems / nblocks
     if mean == 0:
         return 0.0
@@ -82,9 +89,13 @@ def blocked_rate(width: int, k: int, nitems: int, nblocks: int) -> float:
 
 
 def layer_error(layer: Layer, fills: Sequence[float]) -> float:
-    """The rate of false positives of a layer: from the items it counts, or from the bits that are set."""
+    """The rate of false positives of a layer: from the items it counts, or from the bits that are
+    set.
+    """
     if layer.kind == BLOCKED:
-        return blocked_rate(1 << layer.block_log2, layer.nprobes, layer.nitems, layer.nshards * layer.nblocks)
+        return blocked_rate(
+            1 << layer.block_log2, layer.nprobes, layer.nitems, layer.nshards * layer.nblocks
+        )
     return math.fsum(fill**layer.nprobes for fill in fills) / layer.nshards
 
 
@@ -98,7 +109,9 @@ def mapping(reply: Any) -> Dict[str, Any]:
 
 
 def state_from(db: int, key: bytes, info: Any, shards: Any, raw: Any) -> Optional[FilterState]:
-    """A filter, from the replies to BF.INFO, BF.SHARDS and BF.DESCRIPTOR; None if there is no such filter any more."""
+    """A filter, from the replies to BF.INFO, BF.SHARDS and BF.DESCRIPTOR; None if there is no such
+    filter any more.
+    """
     state = FilterState(db, shown(key))
     for reply in (info, shards):
         if isinstance(reply, Exception) and not isinstance(reply, NoPermissionError):
@@ -107,10 +120,14 @@ def state_from(db: int, key: bytes, info: Any, shards: Any, raw: Any) -> Optiona
             state.problem = str(reply)
             return state
     numbers = info_from(info)
-    state.items, state.capacity, state.bytes = (int(numbers[name] or 0) for name in ("items", "capacity", "size"))
+    state.items, state.capacity, state.bytes = (
+        int(numbers[name] or 0) for name in ("items", "capacity", "size")
+    )
     state.expansion = numbers["expansion"]
     found = [] if isinstance(shards, Exception) else [mapping(reply) for reply in shards]
-    state.lost = list(dict.fromkeys(shown(shard["key"]) for shard in found if shard["state"] not in (b"ok", "ok")))
+    state.lost = list(
+        dict.fromkeys(shown(shard["key"]) for shard in found if shard["state"] not in (b"ok", "ok"))
+    )
     try:
         descriptor = None if isinstance(raw, Exception) else Descriptor(raw)
     except FormatError:
@@ -129,11 +146,16 @@ def state_from(db: int, key: bytes, info: Any, shards: Any, raw: Any) -> Optiona
 def layer_state(layer: Optional[Layer], shards: List[Dict[str, Any]]) -> LayerState:
     """A layer, from the descriptor, if that is known, and its entries of BF.SHARDS."""
     fills = [float(shard["fill"]) for shard in shards if shard["fill"] is not None]
-    # Shards that were never written hold no bits, but take their share of the items that are asked for.
+    # Shards that were never written hold no bits, but take their share of the items that are asked
+    # for.
     nshards = max(layer.nshards if layer else 0, len(shards), 1)
     state = LayerState(existing=len(shards), fill=sum(fills) / nshards)
     if layer:
-        state.kind, state.block_bits, state.probes = layer.kind, 1 << layer.block_log2, layer.nprobes
+        state.kind, state.block_bits, state.probes = (
+            layer.kind,
+            1 << layer.block_log2,
+            layer.nprobes,
+        )
         state.shards, state.blocks, state.capacity, state.items = (
             layer.nshards,
             layer.nblocks,
@@ -150,8 +172,9 @@ def layer_state(layer: Optional[Layer], shards: List[Dict[str, Any]]) -> LayerSt
 class Survey:
     """Looks at all filters, again and again; what it sees is in filters, totals and so on.
 
-    steps() is one look, in steps of a round trip each, so that a live view of 300,000 filters stays responsive. Which
-    filters there are is asked with SCAN the first time, and again when the totals or a missing filter tell that it has changed.
+    steps() is one look, in steps of a round trip each, so that a live view of 300,000 filters stays
+    responsive. Which filters there are is asked with SCAN the first time, and again when the totals
+    or a missing filter tell that it has changed.
     """
 
     def __init__(self, servers: Servers, match: Optional[str] = None):
@@ -172,11 +195,17 @@ class Survey:
         totals = {}
         for node in nodes:
             node.check_module()
-            totals[node.name] = {k: int(v) for k, v in node.info("bf").items() if isinstance(v, (int, float))}
+            totals[node.name] = {
+                k: int(v) for k, v in node.info("bf").items() if isinstance(v, (int, float))
+            }
         self.totals = totals
         yield
         counts = {name: numbers.get("bf_filters", -1) for name, numbers in totals.items()}
-        if counts != self._counts or -1 in counts.values() or time.monotonic() > self._scanned + RESCAN_SECONDS:
+        if (
+            counts != self._counts
+            or -1 in counts.values()
+            or time.monotonic() > self._scanned + RESCAN_SECONDS
+        ):
             yield from self._scan(nodes)
             self._counts, self._scanned = counts, time.monotonic()
         yield from self._look()
@@ -230,7 +259,9 @@ class Survey:
             self._scanned = -math.inf
 
     def _ask(self, node: Node, db: int, keys: List[bytes]) -> Iterator[Tuple[bytes, List[Any]]]:
-        commands = [(command, key) for key in keys for command in ("BF.INFO", "BF.SHARDS", "BF.DESCRIPTOR")]
+        commands = [
+            (command, key) for key in keys for command in ("BF.INFO", "BF.SHARDS", "BF.DESCRIPTOR")
+        ]
         replies = node.commands(commands, db)
         for i, (command, key) in enumerate(commands):
             if redirection(replies[i]) or is_on_the_way(replies[i]):
@@ -245,7 +276,9 @@ class Survey:
 
 
 class Rates:
-    """How fast totals and filters grow, from one look to the next. A restarted server begins at 0: no rate then."""
+    """How fast totals and filters grow, from one look to the next. A restarted server begins at 0:
+    no rate then.
+    """
 
     def __init__(self) -> None:
         self._before: Dict[Any, Tuple[float, int]] = {}
@@ -261,7 +294,9 @@ class Rates:
 
     def total(self, name: str) -> Optional[float]:
         """The rate of a total over all nodes; None if no node has one."""
-        found = [rate for what, rate in self.per_second.items() if what[0] == "node" and what[2] == name]
+        found = [
+            rate for what, rate in self.per_second.items() if what[0] == "node" and what[2] == name
+        ]
         return sum(found) if found else None
 
     def take_survey(self, survey: Survey) -> None:

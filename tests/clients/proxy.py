@@ -1,4 +1,6 @@
-"""A way to a server on which something happens at an exact point: before the n-th time that a word goes by."""
+"""A way to a server on which something happens at an exact point: before the n-th time that a word
+goes by.
+"""
 
 import socket
 import threading
@@ -7,8 +9,8 @@ import threading
 class Proxy:
     """Listens on a free port of 127.0.0.1 and passes everything on to the server at another port.
 
-    When a client sends the word for the n-th time, hook() is called before the command goes on. That is exact for clients
-    that wait for each reply: what they send at once is one command.
+    When a client sends the word for the n-th time, hook() is called before the command goes on.
+    That is exact for clients that wait for each reply: what they send at once is one command.
     """
 
     def __init__(self, port, word, n, hook):

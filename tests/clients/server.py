@@ -1,8 +1,8 @@
 """Servers for the tests in Python that need more than one, or one of their own.
 
-Server() starts a real server with the module on a free port of 127.0.0.1, in a directory of its own; stop() ends it and
-fails if it had crashed. The server is $SERVER or redis-server, the module $MODULE or ./shardbloom.so. Should the test
-itself die, the kernel kills its servers.
+Server() starts a real server with the module on a free port of 127.0.0.1, in a directory of its
+own; stop() ends it and fails if it had crashed. The server is $SERVER or redis-server, the module
+$MODULE or ./shardbloom.so. Should the test itself die, the kernel kills its servers.
 """
 
 import ctypes
@@ -27,7 +27,9 @@ def free_port():
 
 
 def die_with_parent():
-    """For Popen's preexec_fn. The kernel means the thread that starts it: start servers in the main thread."""
+    """For Popen's preexec_fn. The kernel means the thread that starts it: start servers in the main
+    thread.
+    """
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
@@ -50,11 +52,27 @@ class Server:
         module = os.path.abspath(os.path.join(ROOT, os.environ.get("MODULE") or "shardbloom.so"))
         self.log = open(os.path.join(self.dir, "log"), "ab")
         self.process = subprocess.Popen(
-            [os.environ.get("SERVER") or "redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
-             "--dir", self.dir, "--save", "", "--enable-debug-command", "yes",
-             *self.arguments, *(["--loadmodule", module] if self.module else [])],
-            stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=environment,
-            preexec_fn=die_with_parent)
+            [
+                os.environ.get("SERVER") or "redis-server",
+                "--port",
+                str(self.port),
+                "--bind",
+                "127.0.0.1",
+                "--dir",
+                self.dir,
+                "--save",
+                "",
+                "--enable-debug-command",
+                "yes",
+                *self.arguments,
+                *(["--loadmodule", module] if self.module else []),
+            ],
+            stdout=self.log,
+            stderr=self.log,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            preexec_fn=die_with_parent,
+        )
         self.redis = self.client()
         end = time.monotonic() + WAIT
         while True:
@@ -74,7 +92,9 @@ class Server:
             return f.read()[-4000:]
 
     def keep_aof(self):
-        """Every answer is on disk before it is given. Until the first AOF is written, a crash would find none."""
+        """Every answer is on disk before it is given. Until the first AOF is written, a crash would
+        find none.
+        """
         self.redis.config_set("appendfsync", "always")
         self.redis.config_set("appendonly", "yes")
         self.arguments = ("--appendonly", "yes", "--appendfsync", "always")
@@ -101,5 +121,9 @@ class Server:
         code = self.process.returncode
         text = self.tail()
         shutil.rmtree(self.dir, ignore_errors=True)
-        if code not in (0, -signal.SIGTERM, -signal.SIGKILL) or "=== REDIS BUG REPORT" in text or "ERROR: Addr" in text:
+        if (
+            code not in (0, -signal.SIGTERM, -signal.SIGKILL)
+            or "=== REDIS BUG REPORT" in text
+            or "ERROR: Addr" in text
+        ):
             raise AssertionError("the server ended with %d:\n%s" % (code, text))

@@ -1,5 +1,7 @@
 #!/usr/bin/python3
-"""scripts/bfimport: a set becomes a filter; interrupted runs go on; what can't be done is said and changes nothing."""
+"""scripts/bfimport: a set becomes a filter; interrupted runs go on; what can't be done is said and
+changes nothing.
+"""
 import hashlib
 import json
 import os
@@ -35,8 +37,14 @@ class ImportTest(unittest.TestCase):
         self.redis.close()
 
     def run_script(self, *args, status=0, env=None):
-        done = subprocess.run([SCRIPT, *args], cwd=self.dir.name, capture_output=True, text=True, timeout=120,
-                              env={**os.environ, **(env or {})})
+        done = subprocess.run(
+            [SCRIPT, *args],
+            cwd=self.dir.name,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, **(env or {})},
+        )
         self.assertEqual(done.returncode, status, done.stderr)
         return done
 
@@ -70,8 +78,17 @@ class ImportTest(unittest.TestCase):
 
     def test_into_another_database(self):
         self.redis.sadd("urls", *URLS[:100])
-        self.run_script("-p", str(PORT), "urls", "seen", "--error", "0.0001", "--capacity", "5000",
-                        env={"BF_TO": f"redis://127.0.0.1:{PORT}/3"})
+        self.run_script(
+            "-p",
+            str(PORT),
+            "urls",
+            "seen",
+            "--error",
+            "0.0001",
+            "--capacity",
+            "5000",
+            env={"BF_TO": f"redis://127.0.0.1:{PORT}/3"},
+        )
         self.assertEqual(self.redis.exists("seen"), 0)
         other = redis.Redis(port=PORT, db=3)
         self.assertEqual(other.execute_command("BF.INFO", "seen", "CAPACITY"), [5000])
@@ -94,7 +111,15 @@ class ImportTest(unittest.TestCase):
             nread += len(elements)
             nnew += sum(self.redis.execute_command("BF.MADD", "seen", *elements))
         with open(self.state, "w", encoding="ascii") as file:
-            json.dump({"run_id": self.redis.info("server")["run_id"], "cursor": cursor, "nread": nread, "nnew": nnew}, file)
+            json.dump(
+                {
+                    "run_id": self.redis.info("server")["run_id"],
+                    "cursor": cursor,
+                    "nread": nread,
+                    "nnew": nnew,
+                },
+                file,
+            )
         return nread
 
     def test_a_run_that_fails_says_how_to_go_on(self):
@@ -141,9 +166,14 @@ class ImportTest(unittest.TestCase):
         self.redis.sadd("urls", *URLS)
         proxy = Proxy(PORT, b"BF.INSERT", 10, lambda: hook(process))
         self.addCleanup(proxy.close)
-        process = subprocess.Popen([SCRIPT, "-p", str(proxy.port), "urls", "seen", "--state", self.state],
-                                   cwd=self.dir.name, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   preexec_fn=die_with_parent)
+        process = subprocess.Popen(
+            [SCRIPT, "-p", str(proxy.port), "urls", "seen", "--state", self.state],
+            cwd=self.dir.name,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_parent,
+        )
         out, err = process.communicate(timeout=120)
         self.assertNotIn("Traceback", err)
         return process.returncode, out, err
@@ -181,8 +211,18 @@ class ImportTest(unittest.TestCase):
             cursor, elements = self.redis.sscan("urls", cursor, count=1000)
             nread += len(elements)
         with open(self.state, "w", encoding="ascii") as file:
-            json.dump({"run_id": self.redis.info("server")["run_id"], "cursor": cursor, "nread": nread, "nnew": 0}, file)
-        done = self.run_script("-u", URL, "urls", "seen", "--state", self.state, "--verify", status=1)
+            json.dump(
+                {
+                    "run_id": self.redis.info("server")["run_id"],
+                    "cursor": cursor,
+                    "nread": nread,
+                    "nnew": 0,
+                },
+                file,
+            )
+        done = self.run_script(
+            "-u", URL, "urls", "seen", "--state", self.state, "--verify", status=1
+        )
         self.assertRegex(done.stderr, r"[0-9]+ elements are not in the filter", done.stderr)
 
     def test_what_cannot_be_done_is_said(self):
@@ -196,14 +236,20 @@ class ImportTest(unittest.TestCase):
             (("urls", "seen", "--capacity", "0"), "--capacity"),
             (("urls", "seen", "--batch", "0"), "--batch"),
             (("urls", "seen", "--to", "nonsense"), "not the URL of a server"),
-            (("urls", "seen", "--to", "redis://127.0.0.1:1"), "no connection to 127.0.0.1:1: Connection refused"),
+            (
+                ("urls", "seen", "--to", "redis://127.0.0.1:1"),
+                "no connection to 127.0.0.1:1: Connection refused",
+            ),
         ]:
             done = self.run_script("-p", str(PORT), *args, status=2)
             self.assertIn(word, done.stderr)
             self.assertNotIn("Traceback", done.stderr)
         with open(self.state, "w", encoding="ascii") as file:
             file.write("rubbish")
-        self.assertIn("not a state file", self.run_script("-u", URL, "urls", "seen", "--state", self.state, status=2).stderr)
+        self.assertIn(
+            "not a state file",
+            self.run_script("-u", URL, "urls", "seen", "--state", self.state, status=2).stderr,
+        )
         self.assertIn("progress bar", self.run_script("--help").stdout)
 
 

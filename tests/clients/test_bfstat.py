@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""scripts/bfstat: what it says of filters of every kind and condition, beside what the server says."""
+"""scripts/bfstat: what it says of filters of every kind and condition, beside what the server says.
+"""
 
 import fcntl
 import json
@@ -30,8 +31,13 @@ class Base(unittest.TestCase):
         self.redis = self.server.redis
 
     def run_it(self, *arguments):
-        done = subprocess.run([BFSTAT, "--port", str(self.server.port), *arguments], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=60)
+        done = subprocess.run(
+            [BFSTAT, "--port", str(self.server.port), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
         return done.returncode, done.stdout, done.stderr
 
     def json(self, *arguments, code=0):
@@ -41,7 +47,9 @@ class Base(unittest.TestCase):
 
     def fill(self, key, n):
         for at in range(0, n, 1000):
-            self.redis.execute_command("BF.MADD", key, *("item %d" % i for i in range(at, min(n, at + 1000))))
+            self.redis.execute_command(
+                "BF.MADD", key, *("item %d" % i for i in range(at, min(n, at + 1000)))
+            )
 
 
 class Bfstat(Base):
@@ -55,7 +63,9 @@ class Bfstat(Base):
     def test_says_what_the_server_says(self):
         self.redis.execute_command("BF.RESERVE", "seen", "0.001", 1000, "SEED", 1)
         self.fill("seen", 5000)
-        self.server.client(db=5).execute_command("BF.RESERVE", b"\xff\x1b[2Jname", "0.01", 77, "NONSCALING")
+        self.server.client(db=5).execute_command(
+            "BF.RESERVE", b"\xff\x1b[2Jname", "0.01", 77, "NONSCALING"
+        )
         found = self.json()
         self.assertEqual(set(found), {(0, "seen"), (5, "\\xff\\x1b[2Jname")})
         seen = found[0, "seen"]
@@ -77,7 +87,11 @@ class Bfstat(Base):
         self.fill("f", 20000)
         nasked, nfound = 100000, 0
         for at in range(0, nasked, 1000):
-            nfound += sum(self.redis.execute_command("BF.MEXISTS", "f", *("other %d" % i for i in range(at, at + 1000))))
+            nfound += sum(
+                self.redis.execute_command(
+                    "BF.MEXISTS", "f", *("other %d" % i for i in range(at, at + 1000))
+                )
+            )
         expected = self.json()[0, "f"]["error"]
         self.assertTrue(0.8 < nfound / nasked / expected < 1.25, (nfound / nasked, expected))
 
@@ -92,13 +106,17 @@ class Bfstat(Base):
         self.assertIn("adopted", self.run_it("--once")[1])
 
     def test_filters_of_redisbloom(self):
-        with open(os.path.join(server.ROOT, "tests", "assets", "redisbloom-growing.dump"), "rb") as file:
+        with open(
+            os.path.join(server.ROOT, "tests", "assets", "redisbloom-growing.dump"), "rb"
+        ) as file:
             data = file.read()
         while data:
             iterator, nbytes = struct.unpack_from("<QQ", data)
             if nbytes:
-                self.redis.execute_command("BF.LOADCHUNK", "moved", iterator, data[16:16 + nbytes])
-            data = data[16 + nbytes:]
+                self.redis.execute_command(
+                    "BF.LOADCHUNK", "moved", iterator, data[16 : 16 + nbytes]
+                )
+            data = data[16 + nbytes :]
         one = self.json()[0, "moved"]
         self.assertGreater(len(one["layers"]), 1)
         self.assertEqual({layer["kind"] for layer in one["layers"]}, {2})
@@ -115,7 +133,9 @@ class Bfstat(Base):
         self.assertEqual(self.run_it("--once")[0], 0)
 
     def test_lost_shards(self):
-        self.redis.execute_command("BF.RESERVE", "seen", "0.001", 10000, "SHARDSIZE", "4096", "SEED", 1)
+        self.redis.execute_command(
+            "BF.RESERVE", "seen", "0.001", 10000, "SHARDSIZE", "4096", "SEED", 1
+        )
         self.fill("seen", 5000)
         shard = self.redis.execute_command("BF.SHARDS", "seen")[2][1]
         self.redis.delete(shard)
@@ -185,7 +205,9 @@ class Bfstat(Base):
         return found
 
     def test_prometheus(self):
-        self.redis.execute_command("BF.RESERVE", "seen", "0.001", 10000, "SHARDSIZE", "4096", "SEED", 1)
+        self.redis.execute_command(
+            "BF.RESERVE", "seen", "0.001", 10000, "SHARDSIZE", "4096", "SEED", 1
+        )
         self.fill("seen", 5000)
         self.server.client(db=3).execute_command("BF.ADD", b'a"b\\c\nd\xff', "x")
         self.redis.delete(self.redis.execute_command("BF.SHARDS", "seen")[1][1])
@@ -199,23 +221,32 @@ class Bfstat(Base):
         self.assertEqual(found["shardbloom_adds_total", node], 5001)
         self.assertEqual(found["shardbloom_filter_shards_lost", seen], 1)
         self.assertEqual(found["shardbloom_filter_capacity", seen], 10000)
-        self.assertEqual(found["shardbloom_filter_items", seen], self.redis.execute_command("BF.CARD", "seen"))
+        self.assertEqual(
+            found["shardbloom_filter_items", seen], self.redis.execute_command("BF.CARD", "seen")
+        )
         self.assertEqual(found["shardbloom_filter_error_rate_promised", seen], 0.001)
-        # Not printable, and shown with an escape sequence, whose backslash is escaped again; so are " and \.
+        # Not printable, and shown with an escape sequence, whose backslash is escaped again; so are
+        # " and \.
         self.assertEqual(found["shardbloom_filter_items", r'{db="3",filter="a\"b\\c\\nd\\xff"}'], 1)
 
     def test_prometheus_by_http(self):
         self.fill("seen", 10)
-        process = subprocess.Popen([BFSTAT, "-p", str(self.server.port), "--prometheus", "--listen", "0"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                   preexec_fn=server.die_with_parent)
+        process = subprocess.Popen(
+            [BFSTAT, "-p", str(self.server.port), "--prometheus", "--listen", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=server.die_with_parent,
+        )
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         url = process.stdout.readline().strip()
         for n in (10, 20):  # each time what is then the case
             self.fill("seen", n)
             with urllib.request.urlopen(url, timeout=server.WAIT) as reply:
-                self.assertTrue(reply.headers["Content-Type"].startswith("text/plain; version=0.0.4"))
+                self.assertTrue(
+                    reply.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+                )
                 found = self.metrics(reply.read().decode())
             self.assertEqual(found["shardbloom_filter_items", '{db="0",filter="seen"}'], n)
         with self.assertRaises(urllib.error.HTTPError):
@@ -234,8 +265,13 @@ class Bfstat(Base):
 
     def test_a_user_who_may_not_see_descriptors(self):
         self.redis.execute_command("BF.ADD", "seen", "x")
-        self.redis.acl_setuser("watcher", enabled=True, passwords=["+secret"], keys=["*"],
-                               commands=["+info", "+scan", "+bf.info", "+bf.shards"])
+        self.redis.acl_setuser(
+            "watcher",
+            enabled=True,
+            passwords=["+secret"],
+            keys=["*"],
+            commands=["+info", "+scan", "+bf.info", "+bf.shards"],
+        )
         one = self.json("--user", "watcher", "--password", "secret")[0, "seen"]
         self.assertEqual((one["items"], one["error"], one["promised"]), (1, None, None))
 
@@ -243,7 +279,9 @@ class Bfstat(Base):
         self.server.kill()
         code, out, err = self.run_it("--once")
         self.assertEqual((code, out), (2, ""))
-        self.assertEqual(err, "bfstat: no connection to 127.0.0.1:%d: Connection refused\n" % self.server.port)
+        self.assertEqual(
+            err, "bfstat: no connection to 127.0.0.1:%d: Connection refused\n" % self.server.port
+        )
 
     def test_calls_that_are_wrong(self):
         self.assertEqual(self.run_it("--interval", "0")[0], 2)
@@ -254,14 +292,32 @@ class Bfstat(Base):
         self.assertEqual(code, 0)
         self.assertIn("--json", out)
 
+    def test_the_user_of_the_docs(self):
+        """docs/monitoring.md: a user without the right to write anything."""
+        with open(os.path.join(server.ROOT, "docs", "monitoring.md"), encoding="utf-8") as file:
+            words = re.search(r"^    ACL SETUSER monitor (.*)$", file.read(), re.MULTILINE)[1].split()
+        self.redis.execute_command("ACL", "SETUSER", "monitor", *words)
+        self.redis.execute_command("BF.ADD", "seen", "x")
+        self.server.client(db=2).execute_command("BF.ADD", "other", "x")
+        found = self.json("--user", "monitor", "-a", "secret")
+        self.assertEqual(set(found), {(0, "seen"), (2, "other")})
+        self.assertEqual(self.run_it("--prometheus", "--user", "monitor", "-a", "secret")[0], 0)
+
     def test_a_user_limited_to_some_keys(self):
         self.redis.execute_command("BF.ADD", "seen:1", "x")
         self.redis.execute_command("BF.ADD", "other", "x")
-        self.redis.acl_setuser("watcher", enabled=True, passwords=["+secret"], keys=["seen:*", "bf:{seen:*"],
-                               categories=["+@all"])
+        self.redis.acl_setuser(
+            "watcher",
+            enabled=True,
+            passwords=["+secret"],
+            keys=["seen:*", "bf:{seen:*"],
+            categories=["+@all"],
+        )
         self.assertEqual(set(self.json("--user", "watcher", "-a", "secret")), {(0, "seen:1")})
-        self.assertIn("1 more filters that this user may not ask",
-                      self.run_it("--once", "--user", "watcher", "-a", "secret")[1])
+        self.assertIn(
+            "1 more filters that this user may not ask",
+            self.run_it("--once", "--user", "watcher", "-a", "secret")[1],
+        )
 
 
 class Terminal:
@@ -271,8 +327,14 @@ class Terminal:
         self.test, self.columns, self.height = test, columns, height
         self.master, slave = pty.openpty()
         self.resize(columns, height)
-        self.process = subprocess.Popen([BFSTAT, *arguments], stdin=slave, stdout=slave, stderr=slave,
-                                        env={**os.environ, "TERM": "xterm"}, preexec_fn=self.own_terminal)
+        self.process = subprocess.Popen(
+            [BFSTAT, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "xterm"},
+            preexec_fn=self.own_terminal,
+        )
         os.close(slave)
         self.output = b""
         test.addCleanup(os.close, self.master)
@@ -303,7 +365,9 @@ class Terminal:
         return [re.sub(r"\033\[[0-9;]*[mK]", "", one.decode()).split("\r\n") for one in drawn]
 
     def wait_for(self, condition):
-        """Waits for a picture, one that is drawn from now on, of which the condition is true. Returns it."""
+        """Waits for a picture, one that is drawn from now on, of which the condition is true.
+        Returns it.
+        """
         end, nseen = time.monotonic() + server.WAIT, 0
         self.output = b""
         while True:
@@ -335,16 +399,23 @@ class Live(Base):
     """What the live view does."""
 
     def watch(self, columns, height, *arguments):
-        return Terminal(self, columns, height, "-p", str(self.server.port), "--interval", "0.1", *arguments)
+        return Terminal(
+            self, columns, height, "-p", str(self.server.port), "--interval", "0.1", *arguments
+        )
 
     def test_shows_what_changes_until_q(self):
         self.redis.execute_command("BF.RESERVE", "seen", "0.001", 1000)
         view = self.watch(100, 30)
         view.wait_for(lambda text: "0 of 1000" in text)
         self.redis.execute_command("BF.MADD", "seen", *range(500))
-        view.wait_for(lambda text: "50%" in text and re.search(r"[1-9]\S*( k)? adds/s \([1-9]\S*( k)? new/s\)", text))
+        view.wait_for(
+            lambda text: "50%" in text
+            and re.search(r"[1-9]\S*( k)? adds/s \([1-9]\S*( k)? new/s\)", text)
+        )
         self.redis.execute_command("BF.MEXISTS", "seen", *range(400, 600))
-        view.wait_for(lambda text: re.search(r"[1-9]\S*( k)? checks/s \([1-9]\S*( k)? hits/s\)", text))
+        view.wait_for(
+            lambda text: re.search(r"[1-9]\S*( k)? checks/s \([1-9]\S*( k)? hits/s\)", text)
+        )
         before = termios.tcgetattr(view.master)
         view.press(b"x")
         view.press(b"q")
@@ -355,8 +426,10 @@ class Live(Base):
         self.assertTrue(termios.tcgetattr(view.master)[3] & termios.ECHO)
 
     def test_ctrl_c_and_sigterm(self):
-        for stop, code in ((lambda view: view.press(b"\x03"), 130),
-                           (lambda view: view.process.terminate(), 143)):
+        for stop, code in (
+            (lambda view: view.press(b"\x03"), 130),
+            (lambda view: view.process.terminate(), 143),
+        ):
             view = self.watch(80, 24)
             view.wait_for(lambda text: "0 filters" in text)
             stop(view)
@@ -375,7 +448,9 @@ class Live(Base):
 
     def test_fits_the_terminal(self):
         for n in range(40):
-            self.redis.execute_command("BF.ADD", "filter %d with a name that is rather long, %s" % (n, "x" * n), "x")
+            self.redis.execute_command(
+                "BF.ADD", "filter %d with a name that is rather long, %s" % (n, "x" * n), "x"
+            )
         self.redis.execute_command("BF.ADD", "\u65e5\u672c\u8a9e" * 12, "x")
         self.redis.execute_command("BF.RESERVE", "damaged", "0.001", 10000, "SHARDSIZE", "4096")
         self.fill("damaged", 3000)
@@ -385,8 +460,11 @@ class Live(Base):
         for columns, height in ((80, 24), (70, 20), (40, 10), (200, 100)):
             view.resize(columns, height)
             picture = view.wait_for(
-                lambda text: "42 filters" in text and (height > 50) != ("more filters" in text)
-                and (len(text.split("\n")) == height or height > 50) and max(map(width, text.split("\n"))) > columns - 3)
+                lambda text: "42 filters" in text
+                and (height > 50) != ("more filters" in text)
+                and (len(text.split("\n")) == height or height > 50)
+                and max(map(width, text.split("\n"))) > columns - 3
+            )
             self.check_fits(view, picture)
             self.assertIn("1 DAMAGED" if columns > 60 else "42 filters", picture[0])
             self.assertTrue(picture[3].startswith("damaged "), picture)
@@ -411,10 +489,16 @@ class Live(Base):
         view.wait_for(lambda text: "seen" in text)
         self.server.kill()
         picture = view.wait_for(lambda text: "Connection refused" in text)
-        self.assertTrue(picture[0].startswith("no connection to 127.0.0.1:%d" % self.server.port), picture)
-        self.assertTrue(any(row.startswith("seen ") for row in picture), picture)  # what was last known
+        self.assertTrue(
+            picture[0].startswith("no connection to 127.0.0.1:%d" % self.server.port), picture
+        )
+        self.assertTrue(
+            any(row.startswith("seen ") for row in picture), picture
+        )  # what was last known
         self.server.start()
-        view.wait_for(lambda text: "no connection" not in text and "seen" in text and "1 filters" in text)
+        view.wait_for(
+            lambda text: "no connection" not in text and "seen" in text and "1 filters" in text
+        )
         self.server.redis.execute_command("BF.ADD", "another", "x")
         view.wait_for(lambda text: "another" in text and "2 filters" in text)
         view.press(b"q")

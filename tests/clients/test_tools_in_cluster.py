@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""The tools in a cluster: they look at all nodes, and follow keys to where they are or are going."""
+"""The tools in a cluster: they look at all nodes, and follow keys to where they are or are going.
+"""
 
 import json
 import os
@@ -28,8 +29,16 @@ class Cluster:
         self.nodes, buses = [], []
         for _ in range(3):
             buses.append(server.free_port())
-            self.nodes.append(server.Server("--cluster-enabled", "yes", "--cluster-node-timeout", "5000",
-                                            "--cluster-port", str(buses[-1])))
+            self.nodes.append(
+                server.Server(
+                    "--cluster-enabled",
+                    "yes",
+                    "--cluster-node-timeout",
+                    "5000",
+                    "--cluster-port",
+                    str(buses[-1]),
+                )
+            )
         bounds = [0, 5461, 10923, 16384]
         for i, node in enumerate(self.nodes):
             node.redis.execute_command("CLUSTER", "ADDSLOTSRANGE", bounds[i], bounds[i + 1] - 1)
@@ -44,8 +53,15 @@ class Cluster:
     @staticmethod
     def is_ready(node):
         text = node.redis.execute_command("CLUSTER", "INFO")
-        text = text if isinstance(text, str) else text.decode() if isinstance(text, bytes) else "\n".join(
-            "%s:%s" % pair for pair in text.items())
+        text = (
+            text
+            if isinstance(text, str)
+            else (
+                text.decode()
+                if isinstance(text, bytes)
+                else "\n".join("%s:%s" % pair for pair in text.items())
+            )
+        )
         return "cluster_state:ok" in text and "cluster_known_nodes:3" in text
 
     def of(self, key):
@@ -62,11 +78,15 @@ class Cluster:
         at = self.nodes.index(source)
         target, slot = self.nodes[(at + 1) % 3], slot_of(key)
         target.redis.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", self.ids[at])
-        source.redis.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", self.ids[(at + 1) % 3])
+        source.redis.execute_command(
+            "CLUSTER", "SETSLOT", slot, "MIGRATING", self.ids[(at + 1) % 3]
+        )
         return source, target
 
     def migrate(self, source, target, keys):
-        source.redis.execute_command("MIGRATE", "127.0.0.1", target.port, "", 0, 30000, "KEYS", *keys)
+        source.redis.execute_command(
+            "MIGRATE", "127.0.0.1", target.port, "", 0, 30000, "KEYS", *keys
+        )
 
 
 class InCluster(unittest.TestCase):
@@ -88,18 +108,25 @@ class InCluster(unittest.TestCase):
         return out, err
 
     def seen_by_bfstat(self):
-        return sorted(one["key"] for one in json.loads(self.run_it("bfstat", "--json")[0])["filters"])
+        return sorted(
+            one["key"] for one in json.loads(self.run_it("bfstat", "--json")[0])["filters"]
+        )
 
     def test_bfstat_sees_all_nodes(self):
         self.assertEqual(self.seen_by_bfstat(), sorted(NAMES))
         report = json.loads(self.run_it("bfstat", "--json")[0])
-        self.assertEqual(sorted(report["nodes"]), sorted("127.0.0.1:%d" % node.port for node in self.cluster.nodes))
+        self.assertEqual(
+            sorted(report["nodes"]),
+            sorted("127.0.0.1:%d" % node.port for node in self.cluster.nodes),
+        )
         self.assertEqual(report["totals"]["bf_filters"], len(NAMES))
         self.cluster.nodes[2].kill()
         out, err = self.run_it("bfstat", "--once", code=2)
         self.assertIn("127.0.0.1:%d does not answer" % self.cluster.nodes[2].port, out)
-        self.assertIn('shardbloom_node_up{node="127.0.0.1:%d"} 0' % self.cluster.nodes[2].port,
-                      self.run_it("bfstat", "--prometheus")[0])
+        self.assertIn(
+            'shardbloom_node_up{node="127.0.0.1:%d"} 0' % self.cluster.nodes[2].port,
+            self.run_it("bfstat", "--prometheus")[0],
+        )
         self.run_it("bforphans", "--quiet", code=2)
 
     def test_bfread(self):
@@ -107,7 +134,9 @@ class InCluster(unittest.TestCase):
             self.assertEqual(self.run_it("bfread", name, "item", name, "other")[0], "1\n1\n0\n")
 
     def test_bforphans(self):
-        for name in NAMES[:6]:  # a shard of a filter that there never was, beside one of a filter that lives
+        for name in NAMES[
+            :6
+        ]:  # a shard of a filter that there never was, beside one of a filter that lives
             node = self.cluster.of(name)
             shard = node.redis.execute_command("BF.SHARDS", name)[0][1]
             client = node.redis
@@ -119,17 +148,31 @@ class InCluster(unittest.TestCase):
         self.assertIn("%d shards seen, 6 orphans" % (len(NAMES) + 6), out)
         out, err = self.run_it("bforphans", "--quiet", "--wait", "0", "--remove")
         self.assertIn("6 removed", out)
-        self.assertIn("%d shards seen, 0 orphans" % len(NAMES), self.run_it("bforphans", "--quiet")[0])
+        self.assertIn(
+            "%d shards seen, 0 orphans" % len(NAMES), self.run_it("bforphans", "--quiet")[0]
+        )
 
     def test_bfcopy_from_a_cluster_and_into_one(self):
-        out, err = self.run_it("bfcopy", "--to", "redis://127.0.0.1:%d" % self.single.port, "seen:*")
+        out, err = self.run_it(
+            "bfcopy", "--to", "redis://127.0.0.1:%d" % self.single.port, "seen:*"
+        )
         self.assertIn("12 copied, 0 failed", out)
         for name in NAMES:
-            self.assertEqual(self.single.redis.execute_command("BF.MEXISTS", name, "item", name), [1, 1])
+            self.assertEqual(
+                self.single.redis.execute_command("BF.MEXISTS", name, "item", name), [1, 1]
+            )
         self.single.redis.execute_command("BF.ADD", "seen:0", "more")
-        out, err = self.run_it("bfcopy", "--to", "redis://127.0.0.1:" + self.port, "seen:*", "--replace",
-                               port=str(self.single.port))
-        self.assertEqual(self.cluster.of("seen:0").redis.execute_command("BF.EXISTS", "seen:0", "more"), 1)
+        out, err = self.run_it(
+            "bfcopy",
+            "--to",
+            "redis://127.0.0.1:" + self.port,
+            "seen:*",
+            "--replace",
+            port=str(self.single.port),
+        )
+        self.assertEqual(
+            self.cluster.of("seen:0").redis.execute_command("BF.EXISTS", "seen:0", "more"), 1
+        )
         self.assertEqual(self.seen_by_bfstat(), sorted(NAMES))
 
     def test_bfimport_into_a_cluster(self):
@@ -139,7 +182,9 @@ class InCluster(unittest.TestCase):
             state = os.path.join(self.entry.dir, "state")
             out, err = self.run_it("bfimport", "urls", name, "--verify", "--state", state)
             self.assertIn("5000 elements read", out)
-            self.assertTrue(all(self.cluster.of(name).redis.execute_command("BF.MEXISTS", name, *urls)))
+            self.assertTrue(
+                all(self.cluster.of(name).redis.execute_command("BF.MEXISTS", name, *urls))
+            )
 
     def test_keys_that_have_moved_ahead(self):
         """In the middle of a migration the source answers ASK for what has gone."""
@@ -156,7 +201,10 @@ class InCluster(unittest.TestCase):
         self.assertEqual(self.single.redis.execute_command("BF.EXISTS", name, "item"), 1)
         # Filter on the same way to connect.
         one = Filter(Servers(Address(port=self.entry.port)), name, error=0.01, capacity=100)
-        self.assertEqual((one.add("item"), one.add("another"), one.exists("another"), one.ncreated), (False, True, True, 0))
+        self.assertEqual(
+            (one.add("item"), one.add("another"), one.exists("another"), one.ncreated),
+            (False, True, True, 0),
+        )
 
     def test_keys_that_arrive_in_pieces(self):
         """TRYAGAIN while a filter's shards are on both sides; the tools wait for the rest."""

@@ -1,4 +1,6 @@
-"""Runs the tools of scripts/ in this process: there are hundreds of runs, and a new Python takes its time."""
+"""Runs the tools of scripts/ in this process: there are hundreds of runs, and a new Python takes
+its time.
+"""
 
 import importlib
 import io
@@ -22,10 +24,16 @@ class Output(io.StringIO):
 
 def run(tool, *arguments, **environment):
     """Exit code, stdout, stderr."""
-    clean = {name: value for name, value in os.environ.items() if name not in ("REDISCLI_AUTH", "BF_TO")}
+    clean = {
+        name: value for name, value in os.environ.items() if name not in ("REDISCLI_AUTH", "BF_TO")
+    }
     out, err, code = Output(), Output(), None
-    with mock.patch.object(sys, "argv", [tool, *arguments]), mock.patch.object(sys, "stdout", out), \
-            mock.patch.object(sys, "stderr", err), mock.patch.dict(os.environ, {**clean, **environment}, clear=True):
+    with (
+        mock.patch.object(sys, "argv", [tool, *arguments]),
+        mock.patch.object(sys, "stdout", out),
+        mock.patch.object(sys, "stderr", err),
+        mock.patch.dict(os.environ, {**clean, **environment}, clear=True),
+    ):
         try:
             importlib.import_module("shardbloom.tools." + tool).main()
         except SystemExit as end:

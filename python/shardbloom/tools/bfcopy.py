@@ -3,12 +3,14 @@
     bfcopy -u redis://old:6379 --to redis://new:6379 seen
     bfcopy -u redis://old:6379/0 --to redis://new:6379/2 'crawl:*' --replace
 
-The source may run this module or RedisBloom (2.x, 8.x), the target runs this module. Both may be in use meanwhile: a
-filter appears at the target under its name when it is complete and verified, and not before. Either may be a cluster.
+The source may run this module or RedisBloom (2.x, 8.x), the target runs this module. Both may be in
+use meanwhile: a filter appears at the target under its name when it is complete and verified, and
+not before. Either may be a cluster.
 
-Items that are added to the source during the copy may or may not be in it; the output tells when there were any. A
-second run with --replace catches up. If the filter grows a layer meanwhile, its copy is begun anew. A run that was
-interrupted leaves whole filters only: with --missing, the next one goes on with the rest.
+Items that are added to the source during the copy may or may not be in it; the output tells when
+there were any. A second run with --replace catches up. If the filter grows a layer meanwhile, its
+copy is begun anew. A run that was interrupted leaves whole filters only: with --missing, the next
+one goes on with the rest.
 """
 
 from __future__ import annotations
@@ -24,7 +26,16 @@ import redis
 
 from shardbloom import progress
 from shardbloom.cluster import Servers
-from shardbloom.connection import ERROR, Failure, add_options, address_from, explain, other_address, run, shown
+from shardbloom.connection import (
+    ERROR,
+    Failure,
+    add_options,
+    address_from,
+    explain,
+    other_address,
+    run,
+    shown,
+)
 from shardbloom.filter import info_from
 from shardbloom.format import CLASSIC, Descriptor, FormatError
 from shardbloom.progress import Progress, readable
@@ -76,8 +87,9 @@ def scan(servers: Servers, key: bytes) -> Iterator[Chunk]:
 
 
 class Digest:
-    """The bytes of a filter as they went by: one digest for all parts of our own chunks; for RedisBloom's one for each
-    chunk, which is all there is to tell where its bytes belong."""
+    """The bytes of a filter as they went by: one digest for all parts of our own chunks; for
+    RedisBloom's one for each chunk, which is all there is to tell where its bytes belong.
+    """
 
     def __init__(self) -> None:
         self.parts = hashlib.blake2b()
@@ -94,7 +106,9 @@ class Digest:
 
 
 def layers_of(header: bytes) -> Iterator[Tuple[int, int]]:
-    """For each layer of a filter that came from RedisBloom: its bytes there, and those of one shard here."""
+    """For each layer of a filter that came from RedisBloom: its bytes there, and those of one shard
+    here.
+    """
     try:
         descriptor = Descriptor(header[FRAME_HEAD + 8 : -CHECKSUM])
     except FormatError as error:
@@ -114,7 +128,9 @@ def parts_of(chunk: bytes) -> Iterator[Tuple[int, int, int, memoryview]]:
 
 
 class Pieces:
-    """Puts a copy's parts, with zeros where there is no shard, into the pieces in which RedisBloom gave them."""
+    """Puts a copy's parts, with zeros where there is no shard, into the pieces in which RedisBloom
+    gave them.
+    """
 
     def __init__(self, pieces: Iterable[Tuple[int, bytes]]):
         self.pieces = iter(pieces)
@@ -203,7 +219,9 @@ def verify(target: Servers, key: bytes, digest: Digest, ours: bool, total: int) 
 
 
 def temporary_name(key: bytes) -> bytes:
-    """Where the copy lives until it is complete: in the same cluster slot, with the same tag in its shards' names."""
+    """Where the copy lives until it is complete: in the same cluster slot, with the same tag in its
+    shards' names.
+    """
     start = key.find(b"{")
     end = key.find(b"}", start + 1) if start >= 0 else -1
     return b"bfcopy:" + key if start >= 0 and end > start + 1 else b"bfcopy:{" + key + b"}"
@@ -212,15 +230,25 @@ def temporary_name(key: bytes) -> bytes:
 class Copy:
     """One filter on its way."""
 
-    def __init__(self, source: Servers, target: Servers, key: bytes, name: bytes, options: argparse.Namespace):
-        self.source, self.target, self.key, self.name, self.options = source, target, key, name, options
+    def __init__(
+        self, source: Servers, target: Servers, key: bytes, name: bytes, options: argparse.Namespace
+    ):
+        self.source, self.target, self.key, self.name, self.options = (
+            source,
+            target,
+            key,
+            name,
+            options,
+        )
         self.temporary = temporary_name(name)
 
     def at_target(self, *words: Any) -> Any:
         return self.target.command(self.temporary, *words)
 
     def run(self) -> None:
-        """Copies it, several times if it changes meanwhile. Raises Failure or an error of the server."""
+        """Copies it, several times if it changes meanwhile. Raises Failure or an error of the
+        server.
+        """
         kind = self.source.command(self.key, "TYPE", self.key)
         if kind in (b"none", "none"):
             raise Failure(f"there is no filter {shown(self.key)}")
@@ -234,7 +262,10 @@ class Copy:
             except Changed as change:
                 problem = change
                 progress.end()
-                progress.say(f"bfcopy: {shown(self.key)}: {change}; attempt {attempt + 1} of {self.options.attempts}")
+                progress.say(
+                    f"bfcopy: {shown(self.key)}: {change}; attempt {attempt + 1} of"
+                    f" {self.options.attempts}"
+                )
         raise Failure(f"{shown(self.key)}: not copied: {problem}")
 
     def once(self) -> None:
@@ -251,10 +282,17 @@ class Copy:
             self.clean_up()
             raise
         seconds = time.monotonic() - start
-        note = f"; {nadded:,} items were added to the source meanwhile, of which some may be missing" if nadded else ""
+        note = (
+            f"; {nadded:,} items were added to the source meanwhile, of which some may be missing"
+            if nadded
+            else ""
+        )
         print(
-            f"{shown(self.key)}: {copy['items']:,} items, {copy['layers']} layers, {readable(nbytes)} in "
-            f"{seconds:.1f} s{', verified' if self.options.verify else ''}{note}",
+            (
+                f"{shown(self.key)}: {copy['items']:,} items, {copy['layers']} layers,"
+                f" {readable(nbytes)} in"
+                f" {seconds:.1f} s{', verified' if self.options.verify else ''}{note}"
+            ),
             flush=True,
         )
 
@@ -279,7 +317,9 @@ class Copy:
         return digest, nbytes, ours
 
     def check_information(self, before: Info) -> Tuple[Info, int]:
-        """The copy must be like the source was at the beginning or is at the end; also returns the items added meanwhile."""
+        """The copy must be like the source was at the beginning or is at the end; also returns the
+        items added meanwhile.
+        """
         try:
             after = information(self.source, self.key)
         except redis.ResponseError as error:
@@ -287,9 +327,14 @@ class Copy:
         copy = information(self.target, self.temporary)
         for field in ("capacity", "layers", "expansion"):
             if copy[field] not in (before[field], after[field]):
-                raise Failure(f"{shown(self.key)}: {field} is {copy[field]}, at the source {after[field]}")
+                raise Failure(
+                    f"{shown(self.key)}: {field} is {copy[field]}, at the source {after[field]}"
+                )
         if not number(before, "items") <= number(copy, "items") <= number(after, "items"):
-            raise Failure(f"{shown(self.key)}: the copy has {copy['items']} items, the source {after['items']}")
+            raise Failure(
+                f"{shown(self.key)}: the copy has {copy['items']} items, the source"
+                f" {after['items']}"
+            )
         return copy, number(after, "items") - number(before, "items")
 
     def put_in_place(self) -> None:
@@ -300,14 +345,19 @@ class Copy:
         if self.options.replace:
             self.at_target("RENAME", self.temporary, self.name)
         elif not self.at_target("RENAMENX", self.temporary, self.name):
-            raise Failure(f"{shown(self.name)} came into being at the target meanwhile; --replace would replace it")
+            raise Failure(
+                f"{shown(self.name)} came into being at the target meanwhile; --replace would"
+                " replace it"
+            )
 
     def clean_up(self) -> None:
         progress.end()
         try:
             self.at_target("DEL", self.temporary)
         except redis.RedisError:
-            progress.say(f"bfcopy: {shown(self.temporary)} is left at the target; the next run removes it")
+            progress.say(
+                f"bfcopy: {shown(self.temporary)} is left at the target; the next run removes it"
+            )
 
 
 # ---- the program ----
@@ -340,21 +390,35 @@ def missing_at(target: Servers, keys: List[bytes]) -> List[bytes]:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="bfcopy", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="bfcopy",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("key", help="name of a filter, or a pattern as for KEYS; other types of keys are left out")
+    parser.add_argument(
+        "key", help="name of a filter, or a pattern as for KEYS; other types of keys are left out"
+    )
     parser.add_argument(
         "--to",
         metavar="URL",
         default=os.environ.get("BF_TO"),
         help="server to copy to; the environment variable BF_TO does the same and hides a password",
     )
-    parser.add_argument("--as", dest="name", metavar="NAME", help="name of the copy, if it shall have another one")
-    exclusive = parser.add_mutually_exclusive_group()
-    exclusive.add_argument("--replace", action="store_true", help="replace what exists under the name at the target")
-    exclusive.add_argument("--missing", action="store_true", help="copy only what does not exist at the target yet")
     parser.add_argument(
-        "--no-verify", dest="verify", action="store_false", help="do not read the copy back and compare it"
+        "--as", dest="name", metavar="NAME", help="name of the copy, if it shall have another one"
+    )
+    exclusive = parser.add_mutually_exclusive_group()
+    exclusive.add_argument(
+        "--replace", action="store_true", help="replace what exists under the name at the target"
+    )
+    exclusive.add_argument(
+        "--missing", action="store_true", help="copy only what does not exist at the target yet"
+    )
+    parser.add_argument(
+        "--no-verify",
+        dest="verify",
+        action="store_false",
+        help="do not read the copy back and compare it",
     )
     parser.add_argument(
         "--attempts",
@@ -372,7 +436,9 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def copy_all(source: Servers, target: Servers, keys: List[bytes], options: argparse.Namespace) -> int:
+def copy_all(
+    source: Servers, target: Servers, keys: List[bytes], options: argparse.Namespace
+) -> int:
     """Copies the filters; returns how many could not be. What ends the run says how to go on."""
     ndone = nfailed = 0
     try:
@@ -385,13 +451,23 @@ def copy_all(source: Servers, target: Servers, keys: List[bytes], options: argpa
                 raise
             except (Failure, redis.ResponseError) as problem:
                 progress.end()
-                text = explain(problem, getattr(problem, "address", None), getattr(problem, "key", None))
+                text = explain(
+                    problem, getattr(problem, "address", None), getattr(problem, "key", None)
+                )
                 progress.say(f"bfcopy: {text if shown(key) in text else shown(key) + ': ' + text}")
                 nfailed += 1
     except (KeyboardInterrupt, redis.RedisError):
         progress.end()
-        how = "copies all again" if options.replace else "goes on" if options.missing else "and --missing goes on"
-        what = f"{ndone} of {len(keys)} filters are copied" if len(keys) > 1 else "the filter is not copied"
+        how = (
+            "copies all again"
+            if options.replace
+            else "goes on" if options.missing else "and --missing goes on"
+        )
+        what = (
+            f"{ndone} of {len(keys)} filters are copied"
+            if len(keys) > 1
+            else "the filter is not copied"
+        )
         progress.say(f"bfcopy: stopped: {what}, nothing half done is used; the same command {how}")
         raise
     return nfailed

@@ -1,11 +1,12 @@
-"""Streams a Redis SET into a filter, in batches, with a progress bar; an interrupted run goes on where it was.
+"""Streams a Redis SET into a filter, in batches, with a progress bar; an interrupted run goes on
+where it was.
 
     bfimport spider:dupefilter seen
-    bfimport -u redis://old:6379 urls seen --to redis://new:6379 --error 0.0001 --capacity 500000000 --verify
+    bfimport -u redis://old:6379 --to redis://new:6379 --error 0.0001 urls seen --verify
 
-The set is read with SSCAN and stays as it is; neither server is blocked for longer than a batch takes. An element that
-is already in the filter does no harm, so the same command may be repeated at any time: also while clients go on adding
-to both, to catch up. Set and filter may lie in clusters.
+The set is read with SSCAN and stays as it is; neither server is blocked for longer than a batch
+takes. An element that is already in the filter does no harm, so the same command may be repeated at
+any time: also while clients go on adding to both, to catch up. Set and filter may lie in clusters.
 """
 
 from __future__ import annotations
@@ -20,7 +21,15 @@ import redis
 
 from shardbloom import progress
 from shardbloom.cluster import Servers
-from shardbloom.connection import FOUND, Failure, add_options, address_from, other_address, run, shown
+from shardbloom.connection import (
+    FOUND,
+    Failure,
+    add_options,
+    address_from,
+    other_address,
+    run,
+    shown,
+)
 from shardbloom.filter import Filter, NotAdded
 from shardbloom.progress import Progress
 
@@ -50,7 +59,8 @@ class Source:
         self.node = servers.answered
 
     def run_id(self) -> str:
-        """Names the process: after a restart a server hashes with another seed and has another order.
+        """Names the process: after a restart a server hashes with another seed and has another
+        order.
 
         Empty if the user may not know it.
         """
@@ -58,18 +68,24 @@ class Source:
 
     def scan(self, cursor: int, count: int) -> Tuple[int, List[bytes]]:
         """Some elements, and the cursor for the next."""
-        cursor, elements = self.servers.command(self.name, "SSCAN", self.name, cursor, "COUNT", count)
+        cursor, elements = self.servers.command(
+            self.name, "SSCAN", self.name, cursor, "COUNT", count
+        )
         return int(cursor), list(elements)
 
     def has_moved(self) -> bool:
-        """Another node has answered than before: its cursors are others. From now on it is the one that counts."""
+        """Another node has answered than before: its cursors are others. From now on it is the one
+        that counts.
+        """
         moved = self.servers.answered is not self.node
         self.node = self.servers.answered
         return moved
 
 
 class State:
-    """The position in the set, kept in a file, with the name of the process to which it means something."""
+    """The position in the set, kept in a file, with the name of the process to which it means
+    something.
+    """
 
     def __init__(self, path: str, run_id: str):
         self.path, self.run_id = path, run_id
@@ -81,16 +97,24 @@ class State:
             with open(self.path, encoding="ascii") as file:
                 saved = json.load(file)
             if not self.run_id:
-                say("the user may not call INFO, so that the last position may be wrong: beginning anew")
+                say(
+                    "the user may not call INFO, so that the last position may be wrong: beginning"
+                    " anew"
+                )
                 return
             if saved["run_id"] != self.run_id:
                 say("the server of the set was restarted since the last run: beginning anew")
                 return
-            self.cursor, self.nread, self.nnew = (int(saved[name]) for name in ("cursor", "nread", "nnew"))
+            self.cursor, self.nread, self.nnew = (
+                int(saved[name]) for name in ("cursor", "nread", "nnew")
+            )
         except FileNotFoundError:
             pass
         except (ValueError, KeyError, TypeError) as error:
-            text = f"{self.path} is not a state file of bfimport ({error}); remove it, or give --restart"
+            text = (
+                f"{self.path} is not a state file of bfimport ({error}); remove it, or give"
+                " --restart"
+            )
             raise Failure(text) from None
 
     def begin_anew(self, run_id: str) -> None:
@@ -98,7 +122,9 @@ class State:
         self.cursor = self.nread = self.nnew = 0
 
     def save(self) -> None:
-        text = json.dumps({"run_id": self.run_id, "cursor": self.cursor, "nread": self.nread, "nnew": self.nnew})
+        text = json.dumps(
+            {"run_id": self.run_id, "cursor": self.cursor, "nread": self.nread, "nnew": self.nnew}
+        )
         with open(self.path + ".new", "w", encoding="ascii") as file:
             file.write(text + "\n")
         os.replace(self.path + ".new", self.path)
@@ -127,9 +153,12 @@ class Import:
             self.state.load()
 
     def prepare(self) -> None:
-        """Creates the filter if need be. What an earlier run has put into another filter is no use."""
+        """Creates the filter if need be. What an earlier run put into another one is no use."""
         if self.filter.create():
-            say(f"created {shown(self.filter.name)} for {self.filter.capacity:,} items, error rate {self.filter.error}")
+            say(
+                f"created {shown(self.filter.name)} for {self.filter.capacity:,} items, error rate"
+                f" {self.filter.error}"
+            )
         if self.state.cursor and self.filter.count() < self.state.nnew:
             say("the filter is not the one of the last run: beginning anew")
             self.state.begin_anew(self.source.run_id())
@@ -137,7 +166,9 @@ class Import:
             say(f"going on after {self.state.nread:,} elements ({self.state.path})")
 
     def run(self) -> None:
-        """Reads the set from the position on, and begins anew whenever the position has lost its meaning."""
+        """Reads the set from the position on, and begins anew whenever the position has lost its
+        meaning.
+        """
         try:
             while True:
                 why = self.fill()
@@ -149,7 +180,10 @@ class Import:
         except (KeyboardInterrupt, redis.RedisError):
             if self.state.cursor:
                 progress.end()
-                say(f"stopped after {self.state.nread:,} elements; the same command goes on from there ({self.state.path})")
+                say(
+                    f"stopped after {self.state.nread:,} elements; the same command goes on from"
+                    f" there ({self.state.path})"
+                )
             raise
         self.state.remove()
 
@@ -196,7 +230,9 @@ class Import:
         while True:
             cursor, elements = self.source.scan(cursor, self.batch)
             if self.source.has_moved():
-                raise Failure("the set has moved to another node; give the same command again to verify it")
+                raise Failure(
+                    "the set has moved to another node; give the same command again to verify it"
+                )
             yield elements
             if cursor == 0:
                 return
@@ -208,7 +244,10 @@ def place(servers: Servers) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="bfimport", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="bfimport",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("set", help="name of the set: of URLs, of fingerprints, of anything")
     parser.add_argument("filter", help="name of the filter, created if there is none")
@@ -216,22 +255,42 @@ def arguments() -> argparse.Namespace:
         "--to",
         metavar="URL",
         default=os.environ.get("BF_TO"),
-        help="server that has the filter, if it is another one; the environment variable BF_TO does the same and hides "
-        "a password",
+        help=(
+            "server that has the filter, if it is another one; the environment variable BF_TO does"
+            " the same and hides a password"
+        ),
     )
-    parser.add_argument("--error", type=float, default=0.001, help="error rate of a new filter (default: %(default)s)")
-    parser.add_argument("--capacity", type=int, help="capacity of a new filter (default: the elements in the set)")
-    parser.add_argument("--batch", type=int, default=1000, help="elements per command (default: %(default)s)")
-    parser.add_argument("--verify", action="store_true", help="then check that every element of the set is in the filter")
+    parser.add_argument(
+        "--error",
+        type=float,
+        default=0.001,
+        help="error rate of a new filter (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--capacity", type=int, help="capacity of a new filter (default: the elements in the set)"
+    )
+    parser.add_argument(
+        "--batch", type=int, default=1000, help="elements per command (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="then check that every element of the set is in the filter",
+    )
     parser.add_argument(
         "--state",
         metavar="FILE",
-        help="where the position is kept (default: a file in the current directory, named after the arguments)",
+        help=(
+            "where the position is kept (default: a file in the current directory, named after the"
+            " arguments)"
+        ),
     )
     parser.add_argument(
         "--restart",
         action="store_true",
-        help="begin at the beginning. Needed if the set was deleted and made anew since the last run",
+        help=(
+            "begin at the beginning. Needed if the set was deleted and made anew since the last run"
+        ),
     )
     add_options(parser)
     options = parser.parse_args()
@@ -247,7 +306,11 @@ def arguments() -> argparse.Namespace:
 def import_set() -> int:
     options = arguments()
     servers = Servers(address_from(options), timeout=300).open(module=options.to is None)
-    target = servers if options.to is None else Servers(other_address(options.to, options), timeout=300).open()
+    target = (
+        servers
+        if options.to is None
+        else Servers(other_address(options.to, options), timeout=300).open()
+    )
     work = Import(Source(servers, options.set), target, options)
     work.prepare()
     work.run()
@@ -255,7 +318,8 @@ def import_set() -> int:
     state = work.state
     print(f"{state.nread} elements read, {state.nnew} added, {state.nread - state.nnew} were known")
     if nmissing:
-        # Added to the set after the first pass came by, if clients are at work; else an error that must be known.
+        # Added to the set after the first pass came by, if clients are at work; else an error that
+        # must be known.
         say(f"{nmissing} elements are not in the filter; run again to catch up")
     return FOUND if nmissing else 0
 

@@ -3,13 +3,15 @@
     bforphans                                 what is there
     bforphans --remove                        and away with it
 
-The module removes the shards of a deleted filter by itself. This is the safety net for what it cannot see: a filter
-deleted while its cluster slot was on the move, shards copied by other tools, a server that ran without the module.
+The module removes the shards of a deleted filter by itself. This is the safety net for what it
+cannot see: a filter deleted while its cluster slot was on the move, shards copied by other tools, a
+server that ran without the module.
 
-Every key named like a shard (bf:{tag}:id:layer:shard) is looked up with SCAN, in all databases, and in a cluster on
-all primaries; the server itself tells whether its filter lives (BF.OWNER). Keys found are asked about again after a
-while, and once more by the command that removes them: a filter that is being created, renamed, restored or migrated
-meanwhile is safe. Slots that are on the move are skipped; run again when they have arrived.
+Every key named like a shard (bf:{tag}:id:layer:shard) is looked up with SCAN, in all databases, and
+in a cluster on all primaries; the server itself tells whether its filter lives (BF.OWNER). Keys
+found are asked about again after a while, and once more by the command that removes them: a filter
+that is being created, renamed, restored or migrated meanwhile is safe. Slots that are on the move
+are skipped; run again when they have arrived.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from shardbloom.connection import ERROR, FOUND, add_options, address_from, run, 
 EPILOG = """exit status:
   0    no orphans, or all that were found are removed
   1    orphans were found and are still there
-  2    an error; or no orphans where one could look, but something was skipped: moving slots, a node that does not answer
+  2    an error; or no orphans where one could look, but something was skipped:
+       moving slots, a node that does not answer
   130  Ctrl-C
 """
 
@@ -63,7 +66,11 @@ class Hunt:
     """What was found so far."""
 
     def __init__(self, options: argparse.Namespace):
-        self.batch, self.quiet, self.line = options.batch, options.quiet, progress.Line(terminal_seconds=1)
+        self.batch, self.quiet, self.line = (
+            options.batch,
+            options.quiet,
+            progress.Line(terminal_seconds=1),
+        )
         self.nscanned, self.nshards = 0, 0
         self.found: Dict[Found, int] = {}  # with its bytes
         self.nmoving, self.ndying, self.nother, self.nremoved, self.bytes_removed = 0, 0, 0, 0, 0
@@ -125,7 +132,9 @@ class Hunt:
         removed: Set[Found] = set()
         for node, db, names in self.batches():
             sha = node.command("SCRIPT", "LOAD", REMOVE, db=db)
-            for name, reply in zip(names, answers(node, db, [("EVALSHA", sha, 1, name) for name in names])):
+            for name, reply in zip(
+                names, answers(node, db, [("EVALSHA", sha, 1, name) for name in names])
+            ):
                 if reply == 1:
                     removed.add((node, db, name))
                     self.bytes_removed += self.found[node, db, name]
@@ -135,17 +144,25 @@ class Hunt:
 
 
 def report_text(hunt: Hunt, removed: Set[Found], down: List[str]) -> None:
-    for (node, db, name), nbytes in sorted(hunt.found.items(), key=lambda item: (item[0][0].name, item[0][1:])):
+    for (node, db, name), nbytes in sorted(
+        hunt.found.items(), key=lambda item: (item[0][0].name, item[0][1:])
+    ):
         state = "  removed" if (node, db, name) in removed else ""
         print(f"{node.name} db {db}  {shown(name)}  {nbytes} bytes{state}")
     print(
-        f"{hunt.nshards} shards seen, {len(hunt.found)} orphans of {sum(hunt.found.values())} bytes, "
-        f"{hunt.nremoved} removed"
+        f"{hunt.nshards} shards seen, {len(hunt.found)} orphans of"
+        f" {sum(hunt.found.values())} bytes, {hunt.nremoved} removed"
     )
     if hunt.nmoving:
-        print(f"note: {hunt.nmoving} shards were skipped, their slots are on the move; run again later")
+        print(
+            f"note: {hunt.nmoving} shards were skipped, their slots are on the move; run again"
+            " later"
+        )
     if hunt.ndying:
-        print(f"note: {hunt.ndying} shards belong to filters deleted a moment ago; the server is removing them")
+        print(
+            f"note: {hunt.ndying} shards belong to filters deleted a moment ago; the server is"
+            " removing them"
+        )
     if hunt.nother:
         print(f"note: {hunt.nother} keys are named like shards, but are none; they are left alone")
     for address in down:
@@ -154,10 +171,21 @@ def report_text(hunt: Hunt, removed: Set[Found], down: List[str]) -> None:
 
 def report_json(hunt: Hunt, removed: Set[Found], down: List[str]) -> None:
     orphans = [
-        {"node": node.name, "db": db, "key": shown(name), "bytes": nbytes, "removed": (node, db, name) in removed}
+        {
+            "node": node.name,
+            "db": db,
+            "key": shown(name),
+            "bytes": nbytes,
+            "removed": (node, db, name) in removed,
+        }
         for (node, db, name), nbytes in hunt.found.items()
     ]
-    skipped = {"moving": hunt.nmoving, "dying": hunt.ndying, "not_shards": hunt.nother, "nodes_down": down}
+    skipped = {
+        "moving": hunt.nmoving,
+        "dying": hunt.ndying,
+        "not_shards": hunt.nother,
+        "nodes_down": down,
+    }
     report = {
         "orphans": orphans,
         "shards_seen": hunt.nshards,
@@ -171,12 +199,19 @@ def report_json(hunt: Hunt, removed: Set[Found], down: List[str]) -> None:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="bforphans", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="bforphans",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--remove", action="store_true", help="remove what is found (UNLINK)")
     parser.add_argument("--json", action="store_true", help="report as JSON")
     parser.add_argument(
-        "--batch", type=int, default=500, metavar="N", help="keys per SCAN and per round trip (default: %(default)s)"
+        "--batch",
+        type=int,
+        default=500,
+        metavar="N",
+        help="keys per SCAN and per round trip (default: %(default)s)",
     )
     parser.add_argument(
         "--wait",

@@ -1,7 +1,8 @@
-"""Asks a filter without the module: reads its descriptor and its shards as docs/format.md describes them.
+"""Asks a filter without the module: reads its descriptor and its shards as docs/format.md describes
+them.
 
     bfread seen https://example.com/          from a server: BF.DESCRIPTOR and GETRANGE
-    bfread seen < items                       the same; items are read from the standard input, one per line
+    bfread seen < items                       the same; an item on each line of the input
     bfread --save DIR seen                    copies a filter from a server into files
     bfread --load DIR https://example.com/    from such files, without a server
     bfread --info seen                        what the descriptor says
@@ -38,9 +39,11 @@ EPILOG = """exit status:
 class Shard(Protocol):
     """The string of a shard."""
 
-    def length(self) -> int: ...
+    def length(self) -> int:
+        ...
 
-    def read(self, first: int, nbytes: int) -> bytes: ...
+    def read(self, first: int, nbytes: int) -> bytes:
+        ...
 
 
 class ServerShard:
@@ -53,7 +56,9 @@ class ServerShard:
         return int(self.servers.command(self.name, "STRLEN", self.name))
 
     def read(self, first: int, nbytes: int) -> bytes:
-        return bytes(self.servers.command(self.name, "GETRANGE", self.name, first, first + nbytes - 1))
+        return bytes(
+            self.servers.command(self.name, "GETRANGE", self.name, first, first + nbytes - 1)
+        )
 
 
 class FileShard:
@@ -103,9 +108,13 @@ class Reader:
         return self.opened[home, number]
 
     def in_shard(self, layer: Layer, number: int, block: int, bits: int) -> bool:
-        """Whether a shard of a blocked layer has the item whose hash gave this block and these 64 bits."""
+        """Whether a shard of a blocked layer has the item whose hash gave this block and these 64
+        bits.
+        """
         nbytes = 1 << (layer.block_log2 - 3)
-        return layer.in_block(self.bytes_of(layer.home, number, layer.offset + block * nbytes, nbytes), bits)
+        return layer.in_block(
+            self.bytes_of(layer.home, number, layer.offset + block * nbytes, nbytes), bits
+        )
 
     def bytes_of(self, home: int, number: int, first: int, nbytes: int) -> bytes:
         """Bytes behind the header of a shard's string."""
@@ -121,7 +130,8 @@ class Reader:
             # All shards that the item needs must be there, as the module demands it.
             return all(
                 [
-                    layer.has_shard(number) and bool(self.bytes_of(layer.index, number, byte, 1)[0] >> bit & 1)
+                    layer.has_shard(number)
+                    and bool(self.bytes_of(layer.index, number, byte, 1)[0] >> bit & 1)
                     for number, byte, bit in layer.classic_places(item)
                 ]
             )
@@ -161,21 +171,33 @@ def show(descriptor: Descriptor) -> None:
         )
         nexisting = sum(map(layer.has_shard, range(layer.nshards)))
         print(
-            f"layer {layer.index}: {layer.nitems} of {layer.capacity} items, {bits}, {layer.nprobes} bits per item, "
-            f"{nexisting} of {layer.nshards} shards exist, {layer.shard_bytes()} bytes each"
+            f"layer {layer.index}: {layer.nitems} of {layer.capacity} items, {bits},"
+            f" {layer.nprobes} bits per item, {nexisting} of {layer.nshards} shards exist,"
+            f" {layer.shard_bytes()} bytes each"
         )
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="bfread", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="bfread",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("words", nargs="*", metavar="KEY|ITEM", help="the filter, unless --load, then items")
-    parser.add_argument("--load", metavar="DIR", help="read the files that --save wrote; no KEY then")
-    parser.add_argument("--save", metavar="DIR", help="write descriptor and shards to files, ask nothing")
+    parser.add_argument(
+        "words", nargs="*", metavar="KEY|ITEM", help="the filter, unless --load, then items"
+    )
+    parser.add_argument(
+        "--load", metavar="DIR", help="read the files that --save wrote; no KEY then"
+    )
+    parser.add_argument(
+        "--save", metavar="DIR", help="write descriptor and shards to files, ask nothing"
+    )
     parser.add_argument("--info", action="store_true", help="print the descriptor, ask nothing")
     parser.add_argument(
-        "--hex", action="store_true", help="items are given in hexadecimal: for binary ones, and for the empty one"
+        "--hex",
+        action="store_true",
+        help="items are given in hexadecimal: for binary ones, and for the empty one",
     )
     add_options(parser)
     options = parser.parse_args()

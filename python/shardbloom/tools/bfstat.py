@@ -1,15 +1,15 @@
 """What the filters on a server or in a cluster are like, and how they get on.
 
     bfstat                              a live view; q quits
-    bfstat --once                       once, as text (also what happens when the output is no terminal)
+    bfstat --once                       once, as text; also if the output is no terminal
     bfstat --json                       once, as JSON
     bfstat --prometheus                 once, in Prometheus's text format
     bfstat --prometheus --listen 9121   the same whenever http://127.0.0.1:9121/metrics is asked for
 
-For every filter: items and capacity, layers and how full each is, the rate of false positives to expect now beside the
-promised one, memory, and shards that are lost. Damaged filters come first, then the largest. The server is asked with
-SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO; a user who may not call one of these sees less. Fill is measured on a
-sample of the bits.
+For every filter: items and capacity, layers and how full each is, the rate of false positives to
+expect now beside the promised one, memory, and shards that are lost. Damaged filters come first,
+then the largest. The server is asked with SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO; a user
+who may not call one of these sees less. Fill is measured on a sample of the bits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from shardbloom.survey import FilterState, LayerState, Rates, Survey
 
 EPILOG = """exit status:
   0    no filter is damaged
-  1    one is: shards are lost, or it can't be asked (with --prometheus the numbers tell, and the status is 0)
+  1    one is: shards are lost, or it can't be asked
+       (with --prometheus the numbers tell, and the status is 0)
   2    an error
   130  Ctrl-C
 """
@@ -43,7 +44,17 @@ LIVE_TIMEOUT_SECONDS = 10
 SHOWN_LOST = 3  # lost shards that are named
 
 # Name of a column and its width. The first of DROPPED go where the terminal is narrow.
-COLUMNS = {"ITEMS": 6, "CAPACITY": 8, "USED": 5, "NEW/S": 6, "LAYERS": 6, "MEMORY": 7, "ERROR": 7, "PROMISED": 8, "LOST": 4}
+COLUMNS = {
+    "ITEMS": 6,
+    "CAPACITY": 8,
+    "USED": 5,
+    "NEW/S": 6,
+    "LAYERS": 6,
+    "MEMORY": 7,
+    "ERROR": 7,
+    "PROMISED": 8,
+    "LOST": 4,
+}
 DROPPED = ("LAYERS", "PROMISED", "CAPACITY", "NEW/S", "ERROR", "MEMORY")
 NAME_COLUMNS = 14  # that must be left for the name; names are cut to what is left
 
@@ -83,7 +94,9 @@ class Page:
     def __init__(self, survey: Survey, columns: int, rates: Optional[Rates] = None):
         self.survey, self.columns, self.rates = survey, columns, rates
         ordered = survey.filters.items()
-        self.filters = sorted(ordered, key=lambda one: (not one[1].damaged(), -one[1].bytes, one[0]))
+        self.filters = sorted(
+            ordered, key=lambda one: (not one[1].damaged(), -one[1].bytes, one[0])
+        )
         longest = max((len(self.name(one)) for _, one in self.filters), default=0)
         names = [name for name in COLUMNS if rates is not None or name != "NEW/S"]
         for name in DROPPED:
@@ -109,12 +122,18 @@ class Page:
         ndamaged = sum(one.damaged() for one in states)
         nbytes, nitems = sum(one.bytes for one in states), sum(one.items for one in states)
         damage = f", {ndamaged} DAMAGED" if ndamaged else ""
-        text = f"{survey.servers}  {len(states)} filters, {memory(nbytes)}, {count(nitems)} items{damage}"
+        text = (
+            f"{survey.servers}  {len(states)} filters, {memory(nbytes)},"
+            f" {count(nitems)} items{damage}"
+        )
         clock = time.strftime("%H:%M:%S")
-        yield RED if ndamaged else BOLD, fit(text, max(self.columns - 10, 0), pad=True) + "  " + clock
+        yield RED if ndamaged else BOLD, fit(
+            text, max(self.columns - 10, 0), pad=True
+        ) + "  " + clock
         if self.rates is not None:
             adds, new, checks, hits = (
-                speed(self.rates.total(name)) for name in ("bf_adds", "bf_items_added", "bf_checks", "bf_hits")
+                speed(self.rates.total(name))
+                for name in ("bf_adds", "bf_items_added", "bf_checks", "bf_hits")
             )
             yield "", f"{adds} adds/s ({new} new/s), {checks} checks/s ({hits} hits/s)   q quits"
         for node in survey.down:
@@ -157,7 +176,11 @@ class Page:
             yield "", f"  layer {number} {self.bar(layer)} " + layer_words(layer)
 
     def bar(self, layer: LayerState) -> str:
-        share = layer.items / layer.capacity if layer.capacity and layer.items is not None else layer.fill * 2
+        share = (
+            layer.items / layer.capacity
+            if layer.capacity and layer.items is not None
+            else layer.fill * 2
+        )
         width = max(6, min(24, self.columns - 65))
         full = min(width, max(0, round(share * width)))
         return "█" * full + "░" * (width - full)
@@ -171,7 +194,9 @@ class Page:
             yield from self.layers(one)
 
     def picture(self, height: int) -> List[Line]:
-        """As much as fits into so many lines: with layers if they all fit, and the head in any case."""
+        """As much as fits into so many lines: with layers if they all fit, and the head in any
+        case.
+        """
         head = list(self.head())
         if len(head) + sum(1 + len(one.layers) for _, one in self.filters) <= height:
             lines = list(self.lines())
@@ -187,13 +212,17 @@ class Page:
             body += rows
             nshown += 1
         if nshown < len(self.filters):
-            body.append(("", f"… {len(self.filters) - nshown} more filters; --match shows some of them"))
+            body.append(
+                ("", f"… {len(self.filters) - nshown} more filters; --match shows some of them")
+            )
         return head + body
 
 
 def layer_words(layer: LayerState) -> str:
     kind = {CLASSIC: "RedisBloom's, ", ADOPTED: "adopted, "}.get(layer.kind or 0, "")
-    items = f"{count(layer.items)} of {count(layer.capacity or 0)}, " if layer.items is not None else ""
+    items = (
+        f"{count(layer.items)} of {count(layer.capacity or 0)}, " if layer.items is not None else ""
+    )
     shards = f"{layer.existing} shard{'s' if layer.existing != 1 else ''}"
     return f"{items}{kind}{100 * layer.fill:.1f}% of bits, {shards}, error {rate(layer.error)}"
 
@@ -222,7 +251,11 @@ def as_json(survey: Survey) -> int:
             totals[name] = totals.get(name, 0) + n
     filters = [dataclasses.asdict(one) for _, one in Page(survey, 80).filters]
     nodes = {"nodes": list(survey.totals), "nodes_down": survey.down}
-    print(json.dumps({"server": str(survey.servers), **nodes, "totals": totals, "filters": filters}, indent=2))
+    print(
+        json.dumps(
+            {"server": str(survey.servers), **nodes, "totals": totals, "filters": filters}, indent=2
+        )
+    )
     return code_of(survey)
 
 
@@ -277,7 +310,11 @@ class View:
     """The live view: looks, draws, and waits, until somebody presses q."""
 
     def __init__(self, servers: Servers, options: argparse.Namespace):
-        self.survey, self.interval, self.rates = Survey(servers, options.match), options.interval, Rates()
+        self.survey, self.interval, self.rates = (
+            Survey(servers, options.match),
+            options.interval,
+            Rates(),
+        )
         self.problem = ""
         self.since = 0.0
 
@@ -306,7 +343,7 @@ class View:
         return False
 
     def wait(self, screen: Screen) -> bool:
-        """Until the next look, which is never sooner than the last one took; True if q was pressed."""
+        """Until the next look, never sooner than the last one took; True if q was pressed."""
         end = time.monotonic() + max(self.interval, self.survey.seconds)
         self.draw(screen)
         while time.monotonic() < end:
@@ -321,7 +358,9 @@ class View:
         columns, height = screen.look()
         above: List[Line] = []
         if self.problem:
-            above = [(RED, f"{self.problem}; for {time.monotonic() - self.since:.0f} s, trying again")]
+            above = [
+                (RED, f"{self.problem}; for {time.monotonic() - self.since:.0f} s, trying again")
+            ]
         screen.draw(above + Page(self.survey, columns - 1, self.rates).picture(height - len(above)))
 
 
@@ -330,16 +369,29 @@ class View:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="bfstat", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="bfstat",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--once", action="store_true", help="show it once, as text")
     how.add_argument("--json", action="store_true", help="show it once, as JSON")
     how.add_argument("--prometheus", action="store_true", help="show it once, for Prometheus")
-    parser.add_argument("--listen", metavar="[ADDRESS:]PORT", help="with --prometheus: be an HTTP server (127.0.0.1)")
-    parser.add_argument("--match", metavar="PATTERN", help="only filters whose name matches, as in KEYS")
     parser.add_argument(
-        "--interval", type=float, default=2, metavar="SECONDS", help="between two looks of the live view (%(default)s)"
+        "--listen",
+        metavar="[ADDRESS:]PORT",
+        help="with --prometheus: be an HTTP server (127.0.0.1)",
+    )
+    parser.add_argument(
+        "--match", metavar="PATTERN", help="only filters whose name matches, as in KEYS"
+    )
+    parser.add_argument(
+        "--interval",
+        type=float,
+        default=2,
+        metavar="SECONDS",
+        help="between two looks of the live view (%(default)s)",
     )
     add_options(parser)
     options = parser.parse_args()
