@@ -60,7 +60,7 @@ def scrapy_redis_fingerprint(request: Request) -> str:
 
 
 def scrapy_2_6_fingerprint(request: Request) -> str:
-    """What Scrapy up to 2.6 kept, and scrapy-redis up to 0.7 with any Scrapy. Scrapy 2.12 and newer can't compute it."""
+    """What Scrapy up to 2.6 kept, and scrapy-redis up to 0.7. Scrapy 2.12 and newer can't compute it."""
     digest = hashlib.sha1(to_bytes(request.method))
     digest.update(to_bytes(canonicalize_url(request.url)))
     digest.update(request.body or b"")
@@ -149,7 +149,7 @@ def passing(error: Exception) -> bool:
 # ---- the filter ----
 
 
-class BloomDupeFilter(BaseDupeFilter):
+class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
     """Scrapy makes one for each crawler, by from_crawler(); scrapy-redis's scheduler by from_spider()."""
 
     def __init__(self, crawler: Any, key: str) -> None:
@@ -287,7 +287,7 @@ class BloomDupeFilter(BaseDupeFilter):
     # ---- asking ----
 
     def ask(self, call: Callable[[], Any]) -> Tuple[Any, bool]:
-        """Calls, again and again while the server can't be reached, at most BLOOM_RETRIES times; while it loads, longer.
+        """Calls, again and again while there is no answer, at most BLOOM_RETRIES times; while the server loads, longer.
 
         Returns the answer, and whether it is doubtful: when a connection breaks, the server may have carried out the
         command before. Then a "seen" may be the echo of ourselves.
@@ -327,7 +327,7 @@ class BloomDupeFilter(BaseDupeFilter):
     # ---- when the server is lost ----
 
     def is_silent(self) -> bool:
-        """Whether not to ask, since it would be in vain: the spider is being closed, or there was no answer just now."""
+        """Whether not to ask, since it is in vain: the spider is being closed, or there was no answer just now."""
         silent = self.lost and (self.on_lost == "close" or time.monotonic() < self.silent_until)
         if silent:
             self.stats.inc_value("bloom/unasked")
