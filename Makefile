@@ -16,7 +16,7 @@ UNIT_HARNESS := $(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c))
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
 HARNESS := tests/check.c
 SERVER_HARNESS := $(filter-out $(INTEGRATION_SRC),$(wildcard tests/integration/*.c))
-FORMATTED := $(wildcard *.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*.c)
+FORMATTED := $(wildcard *.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*/*.[ch])
 
 FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -Isrc -Itests
 # The core is compiled without the path to redismodule.h: what it needs of a server it gets through core/access.h.
@@ -97,7 +97,7 @@ help:
 	@echo 'make test-upgrade  RDB and AOF of every one of these servers, loaded by every other (SERVERS=...)'
 	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
-	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker.c)'
+	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker)'
 	@echo 'make bench         against what a user has without us, and PEER=/path/to/module.so (bench/README.md)'
 	@echo 'make bench-core    the core without a server: ns and instructions per item'
 	@echo 'make analyze       static analysis: gcc -fanalyzer, cppcheck, clang-tidy'
@@ -155,11 +155,15 @@ build/caller.so: tests/modules/caller.c redismodule.h
 	$(call say,CC,$<)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) -shared -o $@ $<
 
+# TLS where hiredis has it (Debian 13 and newer, with libssl-dev).
+WORKER_TLS := $(and $(wildcard /usr/include/hiredis/hiredis_ssl.h),$(wildcard /usr/include/openssl/ssl.h),\
+	-DWITH_TLS -lhiredis_ssl -lssl -lcrypto)
 worker: build/worker
-build/worker: examples/worker.c
+build/worker: $(wildcard examples/worker/*.[ch])
 	@mkdir -p $(@D)
-	$(call say,CC,$<)
-	$(Q)$(CC) $(filter-out -MMD -MP -fPIC,$(FLAGS)) $(RELEASE_FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< -lhiredis
+	$(call say,CC,$@)
+	$(Q)$(CC) $(filter-out -MMD -MP -fPIC,$(FLAGS)) $(RELEASE_FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ \
+		$(filter %.c,$^) -lhiredis $(WORKER_TLS)
 demo:
 	@scripts/deps demo
 	@$(MAKE) --no-print-directory all

@@ -13,9 +13,10 @@ import redis
 import scrapy
 from scrapy.crawler import CrawlerProcess
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "scrapy"))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "python"))  # as if shardbloom was installed
 
-from bloom_dupefilter import unseen  # noqa: E402
+from shardbloom.scrapy import unseen  # noqa: E402
 
 ENTRIES = 40  # pages to begin with: each worker gets hold of some
 
@@ -26,6 +27,11 @@ class Demo(scrapy.Spider):
     def start_requests(self):
         for n in range(min(ENTRIES, self.npages)):
             yield scrapy.Request("http://127.0.0.1:%d/p/%d?lang=en&sort=up" % (self.port, n))
+
+    async def start(self):
+        """What Scrapy calls from 2.13 on."""
+        for request in self.start_requests():
+            yield request
 
     def parse(self, response):
         links = [response.urljoin(href) for href in response.css("a::attr(href)").getall()]
@@ -45,10 +51,11 @@ def wait_for_all(server, nworkers):
 def main():
     site, server, npages, nworkers = map(int, sys.argv[1:5])
     process = CrawlerProcess({
-        "DUPEFILTER_CLASS": "bloom_dupefilter.BloomDupeFilter",
+        "DUPEFILTER_CLASS": "shardbloom.scrapy.BloomDupeFilter",
         "BLOOM_URL": "redis://127.0.0.1:%d/0" % server,
         "BLOOM_CAPACITY": npages,
-        "REQUEST_FINGERPRINTER_IMPLEMENTATION": "2.7",
+        # Scrapy 2.7 to 2.11 ask for this; newer ones know no other, and warn that it is no longer needed.
+        **({"REQUEST_FINGERPRINTER_IMPLEMENTATION": "2.7"} if scrapy.version_info < (2, 12) else {}),
         "LOG_LEVEL": "WARNING",
         "CONCURRENT_REQUESTS": 16,
         "CONCURRENT_REQUESTS_PER_DOMAIN": 16,

@@ -100,6 +100,12 @@ class Filter:
         self._was_created()
         return True
 
+    def delete(self) -> bool:
+        """Deletes the filter with all it knows; whether there was one. The next add makes it anew, which is no surprise then."""
+        found = bool(self.client.execute_command("UNLINK", self.name))
+        self._known = False
+        return found
+
     def add(self, item: Item) -> bool:
         """Adds an item. True if it is new: asking and marking are one step, so of several callers one gets True."""
         answer = self._insert([item])[0]

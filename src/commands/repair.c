@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "commands/internal.h"
 #include "commands/open.h"
 #include "commands/reply.h"
 #include "commands/words.h"
@@ -22,7 +23,7 @@ struct healing {
     size_t npairs;
     size_t nstrings; /* looked at */
     size_t nbytes;   /* made */
-    bool cleared;    /* marks of adopted strings were */
+    size_t ncleared; /* adopted strings that count as empty again */
     bool full;       /* the server's memory is used up */
 };
 
@@ -51,7 +52,7 @@ static bool heal_string(struct healing *healing, uint32_t index, uint32_t number
         if (layer->adoption) {
             /* Missing, it counts as empty again. What took its place may be somebody's data, and stays. */
             if (access->status == SHARD_MISSING) layer_mark_lost(layer, number);
-            healing->cleared |= access->status == SHARD_MISSING;
+            healing->ncleared += access->status == SHARD_MISSING;
             access_check(access, index, number); /* takes it off the list of lost ones */
         } else if (strings_memory_is_full()) {
             return false;
@@ -112,13 +113,13 @@ static void heal_and_reply(RedisModuleCtx *ctx, RedisModuleString *name, struct 
     struct healing healing = {
         .strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE), .filter = filter};
     const bool finished = heal(&healing);
-    if (healing.npairs > 0 || healing.cleared) {
+    if (healing.npairs + healing.ncleared > 0) {
         replicate_healed(ctx, name, filter->descriptor, healing.pairs, healing.npairs);
         RedisModule_SignalModifiedKey(ctx, name);
         RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.heal", name);
     }
     if (finished)
-        RedisModule_ReplyWithLongLong(ctx, (long long)healing.npairs);
+        RedisModule_ReplyWithLongLong(ctx, (long long)(healing.npairs + healing.ncleared));
     else
         reply_unfinished(ctx, &healing);
     for (size_t i = 0; i < 2 * healing.npairs; i++) RedisModule_FreeString(NULL, healing.pairs[i]);
@@ -157,9 +158,7 @@ static bool read_pair(const struct descriptor *descriptor, RedisModuleString **a
  * How replicas and the AOF learn which shards begin anew: they have not lost the same ones, and must not decide. */
 int BFHealed_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc % 2 != 0) return RedisModule_WrongArity(ctx);
-    if (!(RedisModule_GetContextFlags(ctx) &
-          (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
-        return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))

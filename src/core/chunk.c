@@ -235,7 +235,6 @@ struct descriptor *chunk_read_header(const struct chunk *chunk, const char **pro
         descriptor_free(descriptor);
         return NULL;
     }
-    descriptor->ncopies = 0;
     descriptor->load = (struct load){.origin = LOAD_OURS,
                                      .source = chunk->source,
                                      .next = chunk->to,

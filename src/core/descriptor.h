@@ -57,7 +57,6 @@ struct descriptor {
     uint64_t seed;        /* of the hash */
     double error;         /* the promised false-positive rate of the whole filter */
     uint64_t shard_bytes; /* largest allocation of a shard, for layers to come */
-    uint32_t ncopies;     /* how often it was the source of COPY; makes the copies' ids differ */
     uint32_t expansion;   /* capacity factor from layer to layer; 0: the filter does not grow */
     uint32_t tag_length;  /* bytes in tag */
     char *tag;            /* what stands between braces in the shards' names; not NUL-terminated */

@@ -5,7 +5,7 @@
 #include "core/bytes.h"
 
 /* Bytes of the fixed parts of the encoding; the tag and the layers' bitmaps come on top. */
-#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1)
+#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 2 + 1)
 #define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8 + 8)
 
 /* An adopted layer has more behind its bitmap: digest, flags, log2 of the bits, number of seeds, length of the prefix;
@@ -71,7 +71,6 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
     at = bytes_put(at, descriptor->seed, 8);
     at = bytes_put(at, error, 8);
     at = bytes_put(at, descriptor->shard_bytes, 8);
-    at = bytes_put(at, descriptor->ncopies, 4);
     at = bytes_put(at, descriptor->expansion, 4);
     at = bytes_put(at, descriptor->tag_length, 2);
     memcpy(at, descriptor->tag, descriptor->tag_length);
@@ -204,7 +203,6 @@ struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const 
     const uint64_t error = bytes_take(&at, 8);
     memcpy(&head.error, &error, sizeof error);
     head.shard_bytes = bytes_take(&at, 8);
-    head.ncopies = (uint32_t)bytes_take(&at, 4);
     head.expansion = (uint32_t)bytes_take(&at, 4);
     head.tag_length = (uint32_t)bytes_take(&at, 2);
     *problem = descriptor_head_problem(&head);

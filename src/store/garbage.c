@@ -52,8 +52,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct garbage *oldest, *newest;
 static uint64_t npending;
 
-/* Main thread only. */
-static uint64_t nremoved, nlookups, nswaps;
+static _Atomic uint64_t nswaps;      /* of databases, SWAPDB */
+static uint64_t nremoved, nlookups; /* main thread only */
 
 static void acquire(void) {
     pthread_mutex_lock(&lock);

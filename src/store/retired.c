@@ -7,6 +7,7 @@
 #include "store/jobs.h"
 
 #define PER_CALL 16 /* more than one, so that it comes to an end */
+#define MOST_US  1000
 
 static pthread_t main_thread;
 static void (*free_filter)(struct filter *filter);
@@ -43,6 +44,10 @@ static bool free_until(RedisModuleCtx *ctx, int64_t deadline_us) {
     while (clock_monotonic_us() < deadline_us)
         if (!free_one()) return false;
     return true;
+}
+
+void retired_free_most(void) {
+    free_until(NULL, clock_monotonic_us() + MOST_US);
 }
 
 void retired_start(void (*free_now)(struct filter *filter)) {

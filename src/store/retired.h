@@ -20,4 +20,8 @@ bool retired_take(struct filter *filter);
  * since timers stand still while the server loads. */
 void retired_free_some(void);
 
+/* Frees for a millisecond at most, which is all of them unless they are thousands: before they are
+ * counted. */
+void retired_free_most(void);
+
 #endif

@@ -38,6 +38,7 @@ static bool begin_world(World *world, bool replicas, const char *config) {
     memset(world, 0, sizeof(*world));
     Server *probe = server_start("cluster-enabled yes");
     world->kind = kind_of(probe->client);
+    if (world->kind == NONE) EXPECT_ERROR(probe->client, "ERR", "", "CLUSTER MIGRATION STATUS");
     server_stop(probe, STOP_NOSAVE);
     if (world->kind == NONE) {
         printf("    this server has no atomic slot migration\n");
@@ -154,13 +155,15 @@ static void turn(World *world) {
     world->target = source;
 }
 
-/* Works until the migration has ended. */
+/* Works until the migration has ended, while filters are born and die. */
 static bool migrate_under_load(World *world, bool *well) {
+    bool born = false;
     for (int step = 0; step * 2 < LIMIT_MS && !has_ended(world, well); step++) {
-        if (!work(world)) return false;
+        if (!work(world) || !churn(world, !born)) return false;
+        born = !born;
         pause_ms(2);
     }
-    return CHECK(has_ended(world, well));
+    return CHECK(has_ended(world, well)) && (!born || churn(world, false));
 }
 
 /* Node 0 began with the slots; a migration may have ended the way it should after all. */
@@ -194,11 +197,14 @@ static void check_all(World *world) {
 
 /* ---- tests ---- */
 
-/* There and back, with replicas, and filters that die just before the slots leave. */
+/* There and back, with replicas, and filters that die just before the slots leave. ROUNDS=40 in the
+ * environment makes it longer. */
 TEST(under_load) {
     World world;
+    const char *rounds = getenv("ROUNDS");
+    const int nrounds = rounds && *rounds ? atoi(rounds) : 6;
     if (!begin_world(&world, true, NULL)) return;
-    for (int round = 0; round < 6; round++) {
+    for (int round = 0; round < nrounds; round++) {
         bool well;
         REQUIRE(churn(&world, true));
         for (int i = 0; i < 5; i++) REQUIRE(work(&world));
@@ -209,6 +215,9 @@ TEST(under_load) {
         turn(&world);
     }
     check_all(&world);
+    if (nrounds > 6)
+        printf("    %d migrations, %lld items in each of %d filters, %d filters died\n", nrounds,
+               world.nadded, NFILTERS, world.nchurned * NFILTERS);
     for (int i = 0; i < 2; i++)
         CHECK_SHARDS(world.cluster->node[2 + i],
                      cluster_count(cluster_shards_on(world.cluster->node[i])));

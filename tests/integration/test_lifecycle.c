@@ -197,7 +197,7 @@ TEST(memory_returns) {
     EXPECT(c, ":1", "BF.ADD warm up");
     long long before = server_info(pair.primary, "used_memory");
     EXPECT(c, "+OK", "BF.RESERVE k 0.0001 10000000 SHARDSIZE 1mb SEED 1");
-    command_batches(c, "BF.MADD", "k", "k", 0, 2000);
+    command_batches(c, "BF.MADD", "k", "k", 0, 60000);
     CHECK(server_info(pair.primary, "used_memory") > before + (20 << 20));
     EXPECT(c, ":1", "DEL k");
     check_pair(pair, 1);

@@ -41,7 +41,7 @@ TEST(one_batch_does_not_outgrow_maxmemory) {
     Server *replica = server_start(NULL);
     server_follow(replica, s);
     Client *c = s->client;
-    EXPECT(c, "+OK", "BF.RESERVE k 0.001 1000000000 SHARDSIZE 1mb SEED 1");
+    EXPECT(c, "+OK", "BF.RESERVE k 0.001 1000000000 SHARDSIZE 60000 SEED 1");
     redisReply *r = add_batch(c, "k", 0);
     REQUIRE(r && r->type == REDIS_REPLY_ARRAY);
     int nadded = 0, noom = 0;

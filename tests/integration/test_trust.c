@@ -7,7 +7,7 @@
 #include "primary.h"
 
 #include "core/chunk.h"
-#include "core/descriptor.h"
+#include "core/encoding.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -51,7 +51,6 @@ static struct memory example_with(uint64_t id, uint32_t nblocks) {
     d->seed = 42;
     d->error = 0.001;
     d->shard_bytes = 1 << 20;
-    d->ncopies = 3;
     d->expansion = 2;
     for (size_t i = 0; i < N(layouts); i++) descriptor_add_layer(d, &layouts[i], 1000);
     allocate(&memory);
@@ -183,7 +182,6 @@ static void check_same(const struct memory *a, const struct memory *b) {
     CHECK(y->error == x->error);
     CHECK_UINT(y->expansion, x->expansion);
     CHECK_UINT(y->shard_bytes, x->shard_bytes);
-    CHECK_UINT(y->ncopies, 0);
     REQUIRE(CHECK_UINT(y->nlayers, x->nlayers));
     for (uint32_t i = 0; i < x->nlayers; i++) {
         const struct layer *m = &x->layers[i], *n = &y->layers[i];

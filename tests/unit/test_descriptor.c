@@ -17,7 +17,6 @@ static struct descriptor *example(void) {
     d->seed = 0xfedcba9876543210;
     d->error = 0.001;
     d->shard_bytes = 1 << 20;
-    d->ncopies = 5;
     d->expansion = 2;
     const struct layout first = {1, 2, 9, 7}, second = {10, 300, 11, 14};
     if (!descriptor_add_layer(d, &first, 100) || !descriptor_add_layer(d, &second, 200)) {
@@ -41,7 +40,6 @@ static const uint8_t pinned[] = {
     0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe,                   /* seed */
     0xfc, 0xa9, 0xf1, 0xd2, 0x4d, 0x62, 0x50, 0x3f,                   /* error: the double 0.001 */
     0x00, 0x00, 0x10, 0x00, 0,    0,    0,    0,                      /* shard size */
-    5,    0,    0,    0,                                              /* copies */
     2,    0,    0,    0,                                              /* expansion */
     3,    0,                                                          /* length of the tag */
     'a',  0,    '}',                                                  /* tag */
@@ -97,7 +95,6 @@ TEST(decoding_gives_back_every_field) {
     CHECK_UINT(d->seed, 0xfedcba9876543210);
     CHECK(d->error == 0.001);
     CHECK_UINT(d->shard_bytes, 1 << 20);
-    CHECK_UINT(d->ncopies, 5);
     CHECK_UINT(d->expansion, 2);
     CHECK_MEM(d->tag, d->tag_length, "a\0}", 3);
     CHECK_UINT(d->nlayers, 2);
@@ -127,7 +124,6 @@ TEST(extreme_descriptors_round_trip) {
     d->id = d->seed = UINT64_MAX;
     d->error = SIZING_MIN_ERROR;
     d->shard_bytes = SIZING_MAX_SHARD_BYTES;
-    d->ncopies = UINT32_MAX;
     d->expansion = DESCRIPTOR_MAX_EXPANSION;
     for (unsigned i = 0; i < SIZING_MAX_LAYERS; i++) {
         const struct layout layout = {i % 2 ? LAYOUT_MAX_SHARDS : i + 1, 131071, 15,
@@ -257,7 +253,6 @@ static const uint8_t pinned_half[] = {
     0,    0,    0,    0,    0,    0,    0,    0,    /* seed: not used by this kind of layer */
     0xfc, 0xa9, 0xf1, 0xd2, 0x4d, 0x62, 0x50, 0x3f, /* error: 0.001 */
     0x00, 0x10, 0,    0,    0,    0,    0,    0,    /* shard size */
-    0,    0,    0,    0,                            /* copies */
     2,    0,    0,    0,                            /* expansion */
     1,    0,    'k',                                /* tag */
     0x81,                                           /* layers, half loaded */
@@ -317,15 +312,15 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
         uint8_t value;
         const char *reason;
     } cases[] = {
-        {47, 0x01, "bytes behind the last layer"},
-        {47, 0x80, "number of layers out of range"},
-        {51, 2, "unknown flags of a layer"},
-        {73, 1, "more items than possible"}, /* 2^40 and some */
-        {75, 0x80, "more items than possible"},
-        {87, 1, "more bits than bytes"},
-        {95, 1, "more bits than bytes"},
-        {101, 0, "unknown origin of a half-loaded filter"},
-        {101, 3, "unknown origin of a half-loaded filter"},
+        {43, 0x01, "bytes behind the last layer"},
+        {43, 0x80, "number of layers out of range"},
+        {47, 2, "unknown flags of a layer"},
+        {69, 1, "more items than possible"}, /* 2^40 and some */
+        {71, 0x80, "more items than possible"},
+        {83, 1, "more bits than bytes"},
+        {91, 1, "more bits than bytes"},
+        {97, 0, "unknown origin of a half-loaded filter"},
+        {97, 3, "unknown origin of a half-loaded filter"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         uint8_t bytes[sizeof pinned_half];
@@ -352,24 +347,24 @@ TEST(bad_values_are_refused_with_the_reason) {
         {20, {0}, 8, "error rate out of range"},
         {28, {0xff, 0x0f, 0, 0, 0, 0, 0, 0}, 8, "shard size out of range"},
         {28, {1, 0, 0, 0x20, 0, 0, 0, 0}, 8, "shard size out of range"},
-        {40, {1, 0x80, 0, 0}, 4, "expansion out of range"},
-        {40, {0}, 4, "several layers, but no expansion"},
-        {44, {0xff, 0xff}, 2, "too short"},
-        {49, {0}, 1, "number of layers out of range"},
-        {49, {65}, 1, "number of layers out of range"},
-        {50, {0}, 1, "unknown kind of layer"},
-        {50, {0xff}, 1, "unknown kind of layer"},
-        {53, {2}, 1, "unknown flags of a layer"},
-        {53, {1}, 1, "a first layer that is joined"},
-        {90, {1}, 1, "joined layers with several shards, or of different kinds"},
-        {62, {0}, 8, "capacity out of range"},
-        {62, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
-        {70, {101}, 1, "more items than capacity"},
-        {78, {0xff}, 1, "more bytes than its shards can have"},
-        {78, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
-        {86, {3}, 1, "marks for shards that do not exist"},
-        {58, {0}, 4, "a shard without blocks"},
-        {58, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
+        {36, {1, 0x80, 0, 0}, 4, "expansion out of range"},
+        {36, {0}, 4, "several layers, but no expansion"},
+        {40, {0xff, 0xff}, 2, "too short"},
+        {45, {0}, 1, "number of layers out of range"},
+        {45, {65}, 1, "number of layers out of range"},
+        {46, {0}, 1, "unknown kind of layer"},
+        {46, {0xff}, 1, "unknown kind of layer"},
+        {49, {2}, 1, "unknown flags of a layer"},
+        {49, {1}, 1, "a first layer that is joined"},
+        {86, {1}, 1, "joined layers with several shards, or of different kinds"},
+        {58, {0}, 8, "capacity out of range"},
+        {58, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
+        {66, {101}, 1, "more items than capacity"},
+        {74, {0xff}, 1, "more bytes than its shards can have"},
+        {74, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
+        {82, {3}, 1, "marks for shards that do not exist"},
+        {54, {0}, 4, "a shard without blocks"},
+        {54, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         uint8_t bytes[sizeof pinned];
@@ -380,7 +375,7 @@ TEST(bad_values_are_refused_with_the_reason) {
     static const struct {
         size_t at;
         uint8_t value;
-    } layouts[] = {{51, 8}, {51, 16}, {52, 0}, {52, 65}, {54, 0}, {57, 1}};
+    } layouts[] = {{47, 8}, {47, 16}, {48, 0}, {48, 65}, {50, 0}, {53, 1}};
     for (size_t i = 0; i < N(layouts); i++) {
         uint8_t bytes[sizeof pinned];
         memcpy(bytes, pinned, sizeof pinned);
