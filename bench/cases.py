@@ -8,6 +8,7 @@ import json
 import subprocess
 import time
 
+import latency
 from contest import KEY, Server, load, load_command
 
 ABSENT_FROM = 2**40  # numbers of items that nobody adds
@@ -64,6 +65,12 @@ def brief_operations():
     """Those that show how cost grows with one parameter."""
     return [Operation(False, "new", 0, 64), Operation(True, "absent", 0, 64), Operation(True, "present", 0, 64),
             Operation(False, "new", 100), Operation(True, "absent", 100), Operation(True, "present", 100)]
+
+
+def compare_operations():
+    """Single items and batches of 100, known and unknown: for an older build of ours beside the new one."""
+    return [Operation(exists, mix, batch, 1 if batch else 64)
+            for batch in (0, 100) for exists in (False, True) for mix in ("absent" if exists else "new", "present")]
 
 
 class Bench:
@@ -163,9 +170,11 @@ class Filled:
 class Operations:
     """The group of operations on one shape of filter."""
 
-    def __init__(self, name, nitems, error, ops, layers=1, item_bytes=64, everyone=False, rounds=None, probes=10**6):
+    def __init__(self, name, nitems, error, ops, layers=1, item_bytes=64, everyone=False, rounds=None, probes=10**6,
+                 capacity=None):
         self.name, self.nitems, self.error, self.ops = name, nitems, error, ops
-        self.capacity = -(-nitems // (2**layers - 1))  # the sum of `layers` doublings is the number of items
+        # the sum of `layers` doublings is the number of items
+        self.capacity = capacity or -(-nitems // (2**layers - 1))
         self.layers, self.item_bytes, self.everyone = layers, item_bytes, everyone
         self.rounds, self.probes = rounds, probes
 
@@ -177,8 +186,16 @@ class Operations:
     def case_names(self, _bench):
         return ["fill MADD×1000"] + [op.name for op in self.ops] + ["memory"]
 
+    def takers(self, bench):
+        return bench.contestants if self.everyone else bench.filters()
+
+    def seconds(self, bench):
+        """An estimate: filling, and some tenths of a second for every run."""
+        fill = sum(min(self.nitems, c.max_items or self.nitems) * c.weight * 0.8e-6 for c in self.takers(bench))
+        return fill + len(self.takers(bench)) * (2 + len(self.ops) * (self.rounds or bench.rounds) * 0.35)
+
     def run(self, bench, record):
-        takers = bench.contestants if self.everyone else bench.filters()
+        takers = self.takers(bench)
         filled = []
         try:
             for contestant in takers:
@@ -237,6 +254,9 @@ class Reserve:
     def case_names(self, _bench):
         return ["RESERVE", "worst ADD"]
 
+    def seconds(self, bench):
+        return 2 * len(bench.filters()) * bench.rounds
+
     def run(self, bench, record):
         servers = [Server(c, bench.server, core=bench.core) for c in bench.filters()]
         try:
@@ -279,6 +299,9 @@ class Persistence:
 
     def case_names(self, _bench):
         return ["BGSAVE", "restart from RDB", "restart from AOF"]
+
+    def seconds(self, bench):
+        return len(bench.filters()) * (10 + self.nitems * 1.5e-7 + self.nfill * 1e-6)
 
     def run(self, bench, record):
         results = {name: {} for name in self.case_names(bench)}
@@ -369,6 +392,9 @@ class Aof:
     def case_names(self, _bench):
         return ["ADD 80% dup", "MADD×100 80% dup"]
 
+    def seconds(self, bench):
+        return 3 * len(bench.contestants)
+
     def run(self, bench, record):
         results = {name: {} for name in self.case_names(bench)}
         for contestant in bench.contestants:
@@ -422,6 +448,7 @@ def full_groups():
         Reserve(10**9, 10**8),
         Aof(),
         Persistence(4 * 10**8, 5 * 10**7, 20_000, 200_000),
+        *latency_groups(),
     ]
 
 
@@ -433,4 +460,20 @@ def quick_groups():
         Reserve(10**9, 10**7),
         Aof(),
         Persistence(2 * 10**7, 2 * 10**6, 20_000, 50_000),
+        *quick_latency_groups(),
     ]
+
+
+def compare_groups():
+    """What a change must not make slower. The last one needs 2.7 GB per contestant."""
+    return [Operations("2·10^7 at 0.0001", 2 * 10**7, 1e-4, compare_operations()),
+            Operations("10^8 at 0.0001", 10**8, 1e-4, compare_operations()),
+            Operations("10^9 at 0.0001, a tenth full", 10**8, 1e-4, compare_operations(), capacity=10**9)]
+
+
+def latency_groups():
+    return latency.groups((6, 7, 8, 9, 10))
+
+
+def quick_latency_groups():
+    return latency.groups((6, 9))

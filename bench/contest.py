@@ -1,4 +1,5 @@
 """Who takes part, and the server each of them runs on."""
+import functools
 import glob
 import json
 import os
@@ -35,13 +36,15 @@ class Contestant:
             client.setbit(key, RECIPE_LAST_BIT, 0)
 
 
-def contestants(ours, peer, noop):
-    """All that are present. ours and peer may be None."""
+def contestants(ours, peer, noop, others=()):
+    """All that are present. ours and peer may be None; others are (name, path) pairs of further modules, such as an
+    older build of ours."""
     found = []
     if ours:
         found.append(Contestant("ours", "shardbloom", "bf", ours))
     if peer:
         found.append(Contestant("peer", "peer", "bf", peer))
+    found += [Contestant(name, name, "bf", path) for name, path in others]
     return found + [
         Contestant("noop", "do nothing", "noop", noop, max_items=10**5),
         Contestant("set", "SADD url", "set", max_items=2 * 10**7),
@@ -64,13 +67,26 @@ def on_core(core, command):
     return command if core is None else ["taskset", "-c", str(core), *command]
 
 
+def urgent(command):
+    """Where the longest moment is measured, the server and who watches it come before everything else on the machine, or
+    the figures would show its neighbours. Needs root; without it they take their chances like all others. What the server
+    forks is not urgent."""
+    return ["chrt", "--reset-on-fork", "--fifo", "1", *command] if may_be_urgent() else command
+
+
+@functools.lru_cache
+def may_be_urgent():
+    return subprocess.run(["chrt", "--fifo", "1", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
 class Server:
     """A server in a directory of its own, for one contestant."""
 
-    def __init__(self, contestant, binary, *options, core=None):
+    def __init__(self, contestant, binary, *options, core=None, is_urgent=False):
         self.contestant = contestant
         self.binary = binary
         self.core = core  # the core it shares with its load, or None for any
+        self.is_urgent = is_urgent
         self.dir = tempfile.mkdtemp(prefix="shardbloom-bench-")
         self.process = None
         self.start(*options)
@@ -83,7 +99,8 @@ class Server:
         if self.contestant.module:
             command += ["--loadmodule", os.path.abspath(self.contestant.module)]
         begin = time.monotonic()
-        self.process = subprocess.Popen(on_core(self.core, command), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        command = on_core(self.core, urgent(command) if self.is_urgent else command)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         self.client = redis.Redis(port=self.port, socket_timeout=START_SECONDS)
         self.wait(self.answers, "does not answer")
         return time.monotonic() - begin
@@ -137,6 +154,10 @@ class Server:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
+class LoadFailed(SystemExit):
+    """The server refused what the load generator sent, or ended."""
+
+
 def load_command(binary, server, **options):
     """The command line of the load generator: batch=100 becomes --batch 100, exists=True --exists."""
     command = [binary, "--port", str(server.port), "--pid", str(server.pid),
@@ -154,5 +175,5 @@ def load(binary, server, **options):
     command = load_command(binary, server, **options)
     done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode:
-        raise SystemExit(f"failed: {' '.join(command)}")
+        raise LoadFailed(f"failed: {' '.join(command)}")
     return json.loads(done.stdout)

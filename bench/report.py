@@ -4,6 +4,8 @@ import json
 import math
 import sys
 
+import latency_report
+
 MAIN = "main"
 EVERYTHING_PER_ITEM = ("cpu_us", "cmd_us")
 
@@ -37,17 +39,17 @@ def ratio(case, measure, name="ours", base="peer"):
 
 
 def figure_table(data, group, measure, title, unit_scale=1.0):
-    """One row per case, one column per contestant, and ours over the peer's."""
+    """One row per case, one column per contestant, and ours over that of every other module."""
     names = [n for n in data["titles"] if any(n in c for c in group["cases"].values())]
     head = [title, *[data["titles"][n] for n in names]]
-    compare = {"ours", "peer"} <= set(names)
+    compare = [n for n in latency_report.rivals(data) if n in names] if "ours" in names else []
     rows = []
     for case, figures in group["cases"].items():
         if not any(measure in f for f in figures.values()):
             continue
         row = [case, *[fmt(scaled(figures.get(n, {}).get(measure), unit_scale)) for n in names]]
-        rows.append(row + ([fmt(ratio(figures, measure))] if compare else []))
-    return table(head + (["ours/peer"] if compare else []), rows) + "\n" if rows else ""
+        rows.append(row + [fmt(ratio(figures, measure, base=n)) for n in compare])
+    return table(head + [f"ours/{n}" for n in compare], rows) + "\n" if rows else ""
 
 
 def scaled(value, scale):
@@ -177,6 +179,8 @@ def about_lines(about):
 def tables(data):
     out = about_lines(data["about"])
     for name, group in data["groups"].items():
+        if name.startswith(latency_report.PREFIX):
+            continue
         heading = ", ".join(f"{k} {v}" for k, v in group["parameters"].items())
         out += f"== {name} ({heading})\n\n"
         out += figure_table(data, group, "cpu_us", "server CPU, µs per item")
@@ -188,7 +192,7 @@ def tables(data):
         if "memory" not in group["cases"]:
             for measure, title, scale in OTHER_FIGURES:
                 out += figure_table(data, group, measure, title, scale)
-    return out + memory_table(data) + behind_table(data) + target_table(data)
+    return out + memory_table(data) + behind_table(data) + target_table(data) + latency_report.tables(data)
 
 
 if __name__ == "__main__":
