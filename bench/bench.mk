@@ -6,7 +6,7 @@ BENCH_FLAGS = $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) $(CFLAGS)
 BENCH_RUN = CFLAGS='$(BENCH_FLAGS)' bench/run.py --module $(or $(OURS),./shardbloom.so) --load $(BENCH)/load --noop $(BENCH)/noop.so
 BENCH_TOOLS = ./shardbloom.so $(BENCH)/load $(BENCH)/ping $(BENCH)/noop.so
 
-.PHONY: bench bench-quick bench-latency bench-compare bench-core
+.PHONY: bench bench-quick bench-latency bench-compare bench-instructions bench-core
 
 bench: $(BENCH_TOOLS)
 	@$(BENCH_RUN) --form $(if $(QUICK),quick,full)
@@ -16,6 +16,9 @@ bench-latency: $(BENCH_TOOLS)
 	@$(BENCH_RUN) --form $(if $(QUICK),latency-quick,latency)
 bench-compare: $(BENCH_TOOLS)
 	@$(BENCH_RUN) --form compare
+
+bench-instructions: $(BENCH_TOOLS)
+	@bench/instructions.py --load $(BENCH)/load ours=$(or $(OURS),./shardbloom.so) $(if $(PEER),peer=$(PEER)) $(MODULES)
 
 bench-core: $(BENCH)/core
 	@bench/core.sh $<

@@ -82,11 +82,12 @@ def may_be_urgent():
 class Server:
     """A server in a directory of its own, for one contestant."""
 
-    def __init__(self, contestant, binary, *options, core=None, is_urgent=False):
+    def __init__(self, contestant, binary, *options, core=None, is_urgent=False, prefix=()):
         self.contestant = contestant
         self.binary = binary
         self.core = core  # the core it shares with its load, or None for any
         self.is_urgent = is_urgent
+        self.prefix = prefix  # of its command line: a tool that runs it
         self.dir = tempfile.mkdtemp(prefix="shardbloom-bench-")
         self.process = None
         self.start(*options)
@@ -94,13 +95,14 @@ class Server:
     def start(self, *options):
         """Starts it; returns the seconds until it answers, loading of its data included."""
         self.port = free_port()
-        command = [self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.dir,
+        command = [*self.prefix, self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.dir,
                    "--save", "", "--logfile", "log", *options]
         if self.contestant.module:
             command += ["--loadmodule", os.path.abspath(self.contestant.module)]
         begin = time.monotonic()
         command = on_core(self.core, urgent(command) if self.is_urgent else command)
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                        cwd=self.dir if self.prefix else None)
         self.client = redis.Redis(port=self.port, socket_timeout=START_SECONDS)
         self.wait(self.answers, "does not answer")
         return time.monotonic() - begin
