@@ -1,9 +1,12 @@
-# make bench and its relatives (bench/README.md). Included by the Makefile at the top level, whose flags it uses.
+# make bench and its relatives (bench/README.md). Included by the Makefile at the top level, whose
+# flags it uses.
 
 BENCH := build/bench
 BENCH_FLAGS = $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) $(CFLAGS)
 
-BENCH_RUN = CFLAGS='$(BENCH_FLAGS)' bench/run.py --module $(or $(OURS),./shardbloom.so) --load $(BENCH)/load --noop $(BENCH)/noop.so
+BENCH_MODULE = $(or $(OURS),./shardbloom.so)
+BENCH_RUN = CFLAGS='$(BENCH_FLAGS)' bench/run.py --module $(BENCH_MODULE) --load $(BENCH)/load \
+	--noop $(BENCH)/noop.so
 BENCH_TOOLS = ./shardbloom.so $(BENCH)/load $(BENCH)/ping $(BENCH)/noop.so
 
 .PHONY: bench bench-quick bench-latency bench-compare bench-instructions bench-core
@@ -18,7 +21,8 @@ bench-compare: $(BENCH_TOOLS)
 	@$(BENCH_RUN) --form compare
 
 bench-instructions: $(BENCH_TOOLS)
-	@bench/instructions.py --load $(BENCH)/load ours=$(or $(OURS),./shardbloom.so) $(if $(PEER),peer=$(PEER)) $(MODULES)
+	@bench/instructions.py --load $(BENCH)/load ours=$(BENCH_MODULE) $(if $(PEER),peer=$(PEER)) \
+		$(MODULES)
 
 bench-core: $(BENCH)/core
 	@bench/core.sh $<

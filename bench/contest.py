@@ -1,4 +1,5 @@
 """Who takes part, and the server each of them runs on."""
+import contextlib
 import functools
 import glob
 import json
@@ -37,8 +38,8 @@ class Contestant:
 
 
 def contestants(ours, peer, noop, others=()):
-    """All that are present. ours and peer may be None; others are (name, path) pairs of further modules, such as an
-    older build of ours."""
+    """All that are present. ours and peer may be None; others are (name, path) pairs of further
+    modules, such as an older build of ours."""
     found = []
     if ours:
         found.append(Contestant("ours", "shardbloom", "bf", ours))
@@ -61,22 +62,35 @@ def free_port():
 
 
 def on_core(core, command):
-    """Server and load share one core where the server's CPU is measured. They work in turns anyway, and on a core of
-    its own the server would fall asleep between requests: on a virtual machine, waking it costs four times what the
-    request does (57 µs of server CPU per unpipelined command instead of 14), which drowns every difference."""
+    """Server and load share one core where the server's CPU is measured. They work in turns anyway,
+    and on a core of its own the server would fall asleep between requests: on a virtual machine,
+    waking it costs four times what the request does (57 µs of server CPU per unpipelined command
+    instead of 14), which drowns every difference.
+    """
     return command if core is None else ["taskset", "-c", str(core), *command]
 
 
 def urgent(command):
-    """Where the longest moment is measured, the server and who watches it come before everything else on the machine, or
-    the figures would show its neighbours. Needs root; without it they take their chances like all others. What the server
-    forks is not urgent."""
+    """Where the longest moment is measured, the server and who watches it come before everything
+    else on the machine, or the figures would show its neighbours. Needs root; without it they take
+    their chances like all others. What the server forks is not urgent."""
     return ["chrt", "--reset-on-fork", "--fifo", "1", *command] if may_be_urgent() else command
+
+
+def prefer(pid):
+    """Lets a process of ours go before its neighbours, if we may; not before an urgent one."""
+    with contextlib.suppress(PermissionError, ProcessLookupError):
+        os.setpriority(os.PRIO_PROCESS, pid, -15)
 
 
 @functools.lru_cache
 def may_be_urgent():
-    return subprocess.run(["chrt", "--fifo", "1", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+    return (
+        subprocess.run(
+            ["chrt", "--fifo", "1", "true"], stderr=subprocess.DEVNULL, check=False
+        ).returncode
+        == 0
+    )
 
 
 class Server:
@@ -95,14 +109,31 @@ class Server:
     def start(self, *options):
         """Starts it; returns the seconds until it answers, loading of its data included."""
         self.port = free_port()
-        command = [*self.prefix, self.binary, "--port", str(self.port), "--bind", "127.0.0.1", "--dir", self.dir,
-                   "--save", "", "--logfile", "log", *options]
+        command = [
+            *self.prefix,
+            self.binary,
+            "--port",
+            str(self.port),
+            "--bind",
+            "127.0.0.1",
+            "--dir",
+            self.dir,
+            "--save",
+            "",
+            "--logfile",
+            "log",
+            *options,
+        ]
         if self.contestant.module:
             command += ["--loadmodule", os.path.abspath(self.contestant.module)]
         begin = time.monotonic()
         command = on_core(self.core, urgent(command) if self.is_urgent else command)
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        cwd=self.dir if self.prefix else None)
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            cwd=self.dir if self.prefix else None,
+        )
         self.client = redis.Redis(port=self.port, socket_timeout=START_SECONDS)
         self.wait(self.answers, "does not answer")
         return time.monotonic() - begin
@@ -138,8 +169,11 @@ class Server:
         return self.client.info("memory")["used_memory"]
 
     def quiet_memory(self):
-        """The same once the connections of the load are gone, with what the server keeps for them."""
-        self.wait(lambda: self.client.info("clients")["connected_clients"] == 1, "keeps connections open")
+        """The same once the connections of the load are gone, with what the server keeps for
+        them."""
+        self.wait(
+            lambda: self.client.info("clients")["connected_clients"] == 1, "keeps connections open"
+        )
         time.sleep(0.3)
         return self.memory()
 
@@ -161,9 +195,19 @@ class LoadFailed(SystemExit):
 
 
 def load_command(binary, server, **options):
-    """The command line of the load generator: batch=100 becomes --batch 100, exists=True --exists."""
-    command = [binary, "--port", str(server.port), "--pid", str(server.pid),
-               "--style", server.contestant.style, "--key", KEY]
+    """The command line of the load generator: batch=100 becomes --batch 100, exists=True
+    --exists."""
+    command = [
+        binary,
+        "--port",
+        str(server.port),
+        "--pid",
+        str(server.pid),
+        "--style",
+        server.contestant.style,
+        "--key",
+        KEY,
+    ]
     for name, value in options.items():
         if value is True:
             command.append(f"--{name.replace('_', '-')}")

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
-"""Instructions per item in the server, counted by callgrind: slow, but the same on a busy machine as on an idle one.
+"""Instructions per item in the server, counted by callgrind: slow, but the same on a busy machine
+as on an idle one.
 
-Usage: instructions.py --load path name=module.so… Prints the instructions in the command, for every module and operation.
-Filters have 10^5 items unless ITEMS says otherwise; caches and page faults do not show here. What the server spends outside the
-command is left out: under callgrind its clock ticks more often than it works.
+Usage: instructions.py --load path name=module.so… Prints the instructions in the command, for every
+module and operation. Filters have 10^5 items unless ITEMS says otherwise; caches and page faults do
+not show here. What the server spends outside the command is left out: under callgrind its clock
+ticks more often than it works.
 """
 import argparse
 import glob
@@ -29,8 +31,12 @@ OPERATIONS = [  # name, options of the load, items in all
 
 
 def control(server: Server, option: str) -> None:
-    subprocess.run(["callgrind_control", *option.split(), str(server.pid)], check=True, stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL)
+    subprocess.run(
+        ["callgrind_control", *option.split(), str(server.pid)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
 
 
 def counted(server: Server, loader: str, nitems: int, options: dict, pipeline: int) -> float:
@@ -42,18 +48,38 @@ def counted(server: Server, loader: str, nitems: int, options: dict, pipeline: i
     control(server, "-d")
     dump = max(glob.glob(os.path.join(server.dir, "callgrind.*")), key=os.path.getmtime)
     with open(dump, encoding="utf-8") as f:
-        return next(int(line.split()[1]) for line in f if line.startswith(("totals:", "summary:"))) / nitems
+        return (
+            next(int(line.split()[1]) for line in f if line.startswith(("totals:", "summary:")))
+            / nitems
+        )
 
 
 def measure(name: str, module: str, loader: str, binary: str, nfilled: int) -> dict[str, float]:
     contestant = Contestant(name, name, "bf", module)
-    server = Server(contestant, binary, prefix=["valgrind", "--tool=callgrind", "--quiet", "--collect-atstart=no",
-                                                f"--toggle-collect={COMMANDS}"])
+    server = Server(
+        contestant,
+        binary,
+        prefix=[
+            "valgrind",
+            "--tool=callgrind",
+            "--quiet",
+            "--collect-atstart=no",
+            f"--toggle-collect={COMMANDS}",
+        ],
+    )
     try:
         contestant.reserve(server.client, ERROR, max(nfilled, 10**5) * 2)
         load(loader, server, batch=1000, items=nfilled)
-        return {op: counted(server, loader, nitems, {"present": nfilled} | options, 1 if "batch" in options else 64)
-                for op, options, nitems in OPERATIONS}
+        return {
+            op: counted(
+                server,
+                loader,
+                nitems,
+                {"present": nfilled} | options,
+                1 if "batch" in options else 64,
+            )
+            for op, options, nitems in OPERATIONS
+        }
     finally:
         server.close()
 
@@ -71,8 +97,12 @@ def main() -> None:
         names.append(name)
         columns.append(measure(name, path, options.load, options.server, options.items))
         print(f"{name}: done", file=sys.stderr)
-    print(table([f"instructions per item, {options.items:,} items", *names],
-                [[op, *[f"{column[op]:,.0f}" for column in columns]] for op, _, _ in OPERATIONS]))
+    print(
+        table(
+            [f"instructions per item, {options.items:,} items", *names],
+            [[op, *[f"{column[op]:,.0f}" for column in columns]] for op, _, _ in OPERATIONS],
+        )
+    )
 
 
 if __name__ == "__main__":

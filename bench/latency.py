@@ -1,11 +1,12 @@
 """The longest moments: what a single command, or a timer, costs everybody else on the server.
 
-Averages do not show a server that stands still for a second, so this looks at the longest command by the server's own
-clock (SLOWLOG, and INFO latencystats for what is too short for it), and at the longest time that a second client's PING had
-to wait, which also sees what is charged to no command: sweeping, forking.
+Averages do not show a server that stands still for a second, so this looks at the longest command
+by the server's own clock (SLOWLOG, and INFO latencystats for what is too short for it), and at the
+longest time that a second client's PING had to wait, which also sees what is charged to no command:
+sweeping, forking.
 
-Every line is measured several times on fresh servers, contestants in turns. A plain SETRANGE of 8 MB takes a turn as well: it
-is the yardstick for what a server does to itself without any module.
+Every line is measured several times on fresh servers, contestants in turns. A plain SETRANGE of 8
+MB takes a turn as well: it is the yardstick for what a server does to itself without any module.
 """
 import json
 import mmap
@@ -14,9 +15,9 @@ import socket
 import statistics
 import subprocess
 import time
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Iterable, Optional, Sequence
 
-from contest import KEY, Contestant, LoadFailed, Server, load, load_command, urgent
+from contest import KEY, Contestant, LoadFailed, Server, load, load_command, prefer, urgent
 
 Figures = dict[str, Any]
 
@@ -31,19 +32,38 @@ FIRST_BATCHES = 10  # fresh filters whose first batch is timed
 SINGLES, BATCHES, BIG_BATCHES = 20_000, 500, 100  # first requests: of one item, of 100, of 1000
 LIVE_FILTERS = 300_000
 CHURNED = 100_000
+DEAD_IN_DATABASE = 8000
+DEAD_ON_REPLICA = 60_000
+MANY_SHARDS_ITEMS, MANY_SHARDS_BYTES = 55_000_000, 4096
 MEASURED_FILTERS = 100_000
 GIVE_UP_SECONDS = 120
 
 # Commands of the harness, which are not measured.
-OWN = ("config", "slowlog", "info", "dbsize", "ping", "client", "bf.card", "bf.info", "bf.plan", "scan", "command", "select",
-       "flushall", "unlink")
+OWN = (
+    "config",
+    "slowlog",
+    "info",
+    "dbsize",
+    "ping",
+    "client",
+    "bf.card",
+    "bf.info",
+    "bf.plan",
+    "scan",
+    "command",
+    "select",
+    "flushall",
+    "unlink",
+)
 
 
 class Pinger:
     """The second client."""
 
     def __init__(self, binary: str, port: int):
-        self.process = subprocess.Popen(urgent([binary, str(port)]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            urgent([binary, str(port)]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def mark(self) -> Figures:
         """What it has seen since the last mark."""
@@ -85,14 +105,21 @@ class Watch:
                 longest[name] = max(longest.get(name, 0), entry["duration"])
         worst = max(longest, key=lambda name: longest[name], default=None)
         busiest = max(commands, key=lambda name: commands[name]["calls"], default=None)
-        return {"command_us": longest[worst] if worst else None, "command": worst, "longest_us": longest,
-                "ping_us": pings["percentiles_us"]["100"], "pings": pings["count"],
-                "ping_percentiles_us": pings["percentiles_us"],
-                "percentiles_us": commands[busiest] if busiest else {}, "busiest": busiest,
-                "typical_us": {name: shares["50"] for name, shares in commands.items()}}
+        return {
+            "command_us": longest[worst] if worst else None,
+            "command": worst,
+            "longest_us": longest,
+            "ping_us": pings["percentiles_us"]["100"],
+            "pings": pings["count"],
+            "ping_percentiles_us": pings["percentiles_us"],
+            "percentiles_us": commands[busiest] if busiest else {},
+            "busiest": busiest,
+            "typical_us": {name: shares["50"] for name, shares in commands.items()},
+        }
 
     def percentiles(self) -> dict[str, dict[str, float]]:
-        """{command: {percentile: µs, "calls": how many}}. The server's histogram ends at a second; SLOWLOG does not."""
+        """{command: {percentile: µs, "calls": how many}}. The server's histogram ends at a second;
+        SLOWLOG does not."""
         info = self.server.client.info("everything")
         found = {}
         for key, values in info.items():
@@ -117,7 +144,9 @@ class Wire:
         waiting: list[bytes] = []
         for command in commands:
             words = command.split(" ")
-            waiting.append((f"*{len(words)}\r\n" + "".join(f"${len(w)}\r\n{w}\r\n" for w in words)).encode())
+            waiting.append(
+                (f"*{len(words)}\r\n" + "".join(f"${len(w)}\r\n{w}\r\n" for w in words)).encode()
+            )
             if len(waiting) == self.depth:
                 self.flush(waiting)
         self.flush(waiting)
@@ -138,17 +167,43 @@ class Wire:
         self.socket.close()
 
 
+def small_filters(first: int, end: int) -> Iterable[str]:
+    """The commands that make filters of 100 items at 0.01, with one item each."""
+    for i in range(first, end):
+        yield f"BF.RESERVE small:{i:07} 0.01 100"
+        yield f"BF.ADD small:{i:07} item"
+
+
 class Turn:
     """One contestant's turn: a fresh server, and a second client that watches it."""
 
-    def __init__(self, bench: Any, contestant: Contestant, capacity: int, dense_items: Optional[int]):
+    def __init__(
+        self,
+        bench: Any,
+        contestant: Contestant,
+        capacity: int,
+        dense_items: Optional[int],
+        databases: bool,
+    ):
         self.bench, self.contestant, self.capacity = bench, contestant, capacity
         self.dense_items = dense_items  # how many items made ours dense
-        self.server = Server(contestant, bench.server, "--maxmemory", str(MEMORY_LIMIT), "--maxmemory-policy", "noeviction",
-                             "--rdbcompression", "no", is_urgent=True)
+        self.server = Server(
+            contestant,
+            bench.server,
+            "--maxmemory",
+            str(MEMORY_LIMIT),
+            "--maxmemory-policy",
+            "noeviction",
+            "--rdbcompression",
+            "no",
+            "--databases",
+            "1000" if databases else "16",
+            is_urgent=True,
+        )
         self.client = self.server.client
         self.client.client_setname("harness")
-        self.pinger = Pinger(os.path.join(os.path.dirname(bench.loader), "ping"), self.server.port)
+        self.pinger_path = os.path.join(os.path.dirname(bench.loader), "ping")
+        self.pinger = Pinger(self.pinger_path, self.server.port)
         self.watch = Watch(self.server, self.pinger)
 
     def close(self) -> None:
@@ -166,7 +221,9 @@ class Turn:
 
     def gone(self) -> None:
         """Waits until nothing is left of what was deleted."""
-        self.server.wait(lambda: self.client.dbsize() == 0, "does not get rid of its keys", GIVE_UP_SECONDS, 0.02)
+        self.server.wait(
+            lambda: self.client.dbsize() == 0, "does not get rid of its keys", GIVE_UP_SECONDS, 0.02
+        )
         time.sleep(0.3)
 
     # ---- what happens to a filter; each returns {line: figures} ----
@@ -191,8 +248,10 @@ class Turn:
         return {"first items, by 1000": self.watch.end()}
 
     def first_batch(self) -> dict[str, Figures]:
-        """The very first batch of 100, of several filters, one after the other; their typical time counts."""
-        seen, begin = [], time.monotonic()
+        """The very first batch of 100, of several filters, one after the other; their typical time
+        counts."""
+        seen: list[Figures] = []
+        begin = time.monotonic()
         while len(seen) < FIRST_BATCHES and (len(seen) < 2 or time.monotonic() - begin < 10):
             self.reserve()
             self.watch.begin()
@@ -216,7 +275,8 @@ class Turn:
         return lines
 
     def fill(self) -> int:
-        """Until everything that the filter will ever take is there; others take as many items as ours."""
+        """Until everything that the filter will ever take is there; others take as many items as
+        ours."""
         step = max(10**5, self.capacity // 1000)
         nitems = 0
         if self.contestant.name != "ours" and self.dense_items:
@@ -239,15 +299,27 @@ class Turn:
 
     def saved(self, nitems: int) -> dict[str, Figures]:
         """BGSAVE while single items arrive."""
-        command = load_command(self.bench.loader, self.server, items=10**7, rate=2000, new_from=nitems)
+        command = load_command(
+            self.bench.loader, self.server, items=10**7, rate=2000, new_from=nitems
+        )
         writer = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
             before = self.card()
             self.server.wait(lambda: self.card() > before, "gets no items", GIVE_UP_SECONDS)
             self.watch.begin()
             self.client.bgsave()
+            with open(
+                f"/proc/{self.server.pid}/task/{self.server.pid}/children", encoding="ascii"
+            ) as f:
+                for child in f.read().split():
+                    prefer(int(child))
             time.sleep(0.2)  # a small filter is saved before the next item comes
-            self.server.wait(lambda: not self.server.info("rdb_bgsave_in_progress"), "does not finish BGSAVE", 600, 0.05)
+            self.server.wait(
+                lambda: not self.server.info("rdb_bgsave_in_progress"),
+                "does not finish BGSAVE",
+                600,
+                0.05,
+            )
             figures = self.watch.end()
         finally:
             writer.terminate()
@@ -277,7 +349,9 @@ class Turn:
     def grown(self) -> dict[str, Figures]:
         """A small full layer gets a layer of the capacity on top."""
         first = min(self.capacity // 1000, 10**6)
-        self.client.execute_command("BF.RESERVE", KEY, repr(ERROR), first, "EXPANSION", self.capacity // first)
+        self.client.execute_command(
+            "BF.RESERVE", KEY, repr(ERROR), first, "EXPANSION", self.capacity // first
+        )
         self.load(items=first * 99 // 100, batch=100)
         self.watch.begin()
         self.load(items=first * 3 // 100 + 100 * BATCHES, batch=100, new_from=first * 99 // 100)
@@ -293,8 +367,11 @@ class Turn:
         for i in range(SETRANGES):
             self.client.setrange(f"zeroes:{i}", SETRANGE_BYTES - 1, "x")
         figures = self.watch.end()
-        figures["durations_us"] = sorted(e["duration"] for e in self.client.slowlog_get(1000)
-                                         if e["command"].startswith(b"SETRANGE"))
+        figures["durations_us"] = sorted(
+            e["duration"]
+            for e in self.client.slowlog_get(1000)
+            if e["command"].startswith(b"SETRANGE")
+        )
         self.watch.begin()
         for i in range(SETRANGES):
             self.client.delete(f"zeroes:{i}")
@@ -310,18 +387,13 @@ class Turn:
         wire = Wire(self.server)
         watch, lines = self.watch, {}
 
-        def come(first: int, last: int) -> Iterable[str]:
-            for i in range(first, last):
-                yield f"BF.RESERVE small:{i:07} 0.01 100"
-                yield f"BF.ADD small:{i:07} item"
-
         def come_and_go() -> Iterable[str]:
             for i in range(CHURNED):
                 yield f"DEL small:{i:07}"
-                yield from come(LIVE_FILTERS + i, LIVE_FILTERS + i + 1)
+                yield from small_filters(LIVE_FILTERS + i, LIVE_FILTERS + i + 1)
 
         watch.begin()
-        wire.send(come(0, LIVE_FILTERS))
+        wire.send(small_filters(0, LIVE_FILTERS))
         lines["300,000 small filters come"] = watch.end()
         watch.begin()
         wire.send(come_and_go())
@@ -336,15 +408,75 @@ class Turn:
         wire.close()
         return lines
 
+    def many_databases(self) -> dict[str, Figures]:
+        """8000 filters die in one of 1000 databases."""
+        wire = Wire(self.server)
+        wire.send(["SELECT 500"])
+        wire.send(small_filters(0, DEAD_IN_DATABASE))
+        self.watch.begin()
+        wire.send(f"DEL small:{i:07}" for i in range(DEAD_IN_DATABASE))
+        self.server.wait(
+            lambda: "db500" not in self.client.info("keyspace"),
+            "keeps its keys",
+            GIVE_UP_SECONDS,
+            0.02,
+        )
+        wire.close()
+        return {"8000 small filters go, 1000 databases": self.watch.end()}
+
+    def replicated(self) -> dict[str, Figures]:
+        """The same as on the primary, watched on a replica."""
+        replica = Server(self.contestant, self.bench.server, is_urgent=True)
+        pinger = Pinger(self.pinger_path, replica.port)
+        wire = Wire(self.server)
+        try:
+            replica.client.replicaof("127.0.0.1", self.server.port)
+            replica.wait(
+                lambda: replica.info("master_link_status") == "up",
+                "does not reach its primary",
+                GIVE_UP_SECONDS,
+            )
+            wire.send(small_filters(0, DEAD_ON_REPLICA))
+            replica.wait(lambda: self.client.wait(1, 1000) == 1, "does not follow", GIVE_UP_SECONDS)
+            watch = Watch(replica, pinger)
+            watch.begin()
+            wire.send(f"DEL small:{i:07}" for i in range(DEAD_ON_REPLICA))
+            self.gone()
+            replica.wait(lambda: replica.client.dbsize() == 0, "keeps its keys", GIVE_UP_SECONDS)
+            return {"60,000 small filters go, on a replica": watch.end()}
+        finally:
+            wire.close()
+            pinger.close()
+            replica.close()
+
+    def shards(self) -> dict[str, Figures]:
+        """BF.SHARDS of a filter with very many of them."""
+        if self.contestant.name == "peer":
+            return {}
+        self.client.execute_command(
+            "BF.RESERVE", KEY, repr(ERROR), MANY_SHARDS_ITEMS, "SHARDSIZE", MANY_SHARDS_BYTES
+        )
+        self.load(items=10**6, batch=1000)  # some in every shard
+        self.watch.begin()
+        self.client.execute_command("BF.SHARDS", KEY)
+        return {"BF.SHARDS of 35,000 shards": self.watch.end()}
+
     def memory(self) -> dict[str, Figures]:
         """Bytes for filters that hold little."""
         self.client.config_set("latency-tracking", "no")
         self.pinger.close()
         wire = Wire(self.server)
-        wire.send(["BF.RESERVE warm 0.0001 1000", "BF.ADD warm item", "BF.RESERVE gone 0.01 100", "DEL gone", "DBSIZE"])
+        wire.send(
+            [
+                "BF.RESERVE warm 0.0001 1000",
+                "BF.ADD warm item",
+                "BF.RESERVE gone 0.01 100",
+                "DEL gone",
+                "DBSIZE",
+            ]
+        )
         before = self.server.memory()
-        for i in range(MEASURED_FILTERS):
-            wire.send([f"BF.RESERVE small:{i:07} 0.01 100", f"BF.ADD small:{i:07} item"])
+        wire.send(small_filters(0, MEASURED_FILTERS))
         time.sleep(0.3)
         small = (self.server.memory() - before) / MEASURED_FILTERS
         before = self.server.memory()
@@ -353,13 +485,16 @@ class Turn:
         time.sleep(0.3)
         large = self.server.memory() - before
         wire.close()
-        return {"bytes of a filter of 100 at 0.01 with 1 item": {"bytes": small},
-                "bytes of a filter of 10^9 with 1000 items": {"bytes": large}}
+        return {
+            "bytes of a filter of 100 at 0.01 with 1 item": {"bytes": small},
+            "bytes of a filter of 10^9 with 1000 items": {"bytes": large},
+        }
 
 
 def warm(nbytes: int) -> None:
-    """Uses and returns memory. A virtual machine gets a page from its host when it uses it for the first time, which takes several
-    times as long as ever after and would be charged to whoever comes first."""
+    """Uses and returns memory. A virtual machine gets a page from its host when it uses it for the
+    first time, which takes several times as long as ever after and would be charged to whoever
+    comes first."""
     piece = bytes(2**24)
     with mmap.mmap(-1, nbytes) as memory:
         while memory.tell() + len(piece) <= nbytes:
@@ -373,8 +508,8 @@ def typical(figures: list[Figures]) -> Figures:
 
 
 def summary(figures: list[Figures]) -> Figures:
-    """What is kept of several rounds: of the longest command and of the longest wait, typical and best; the rest as in the typical
-    round."""
+    """What is kept of several rounds: of the longest command and of the longest wait, typical and
+    best; the rest as in the typical round."""
     kept = dict(typical(figures))
     for name in ("command_us", "ping_us", "fork_us", "bytes"):
         values = [f[name] for f in figures if f.get(name) is not None]
@@ -390,13 +525,23 @@ def summary(figures: list[Figures]) -> Figures:
 class Latency:
     """The group of one capacity, or of small filters."""
 
-    def __init__(self, name: str, capacity: int, scenes: list[Callable[[Turn], dict[str, Figures]]], seconds: float):
+    def __init__(
+        self,
+        name: str,
+        capacity: int,
+        scenes: Sequence[Callable[[Turn], dict[str, Figures]]],
+        seconds: float,
+    ):
         self.name, self.capacity, self.scenes = name, capacity, scenes
         self.estimate = seconds  # per contestant and round
         self.parameters = {"capacity": capacity, "error": ERROR} if capacity else {}
 
     def case_names(self, _bench: Any) -> list[str]:
-        return [f"{scene.__name__} {i}" for scene in self.scenes for i in range(LINES.get(scene.__name__, 1))]
+        return [
+            f"{scene.__name__} {i}"
+            for scene in self.scenes
+            for i in range(LINES.get(scene.__name__, 1))
+        ]
 
     def seconds(self, bench: Any) -> float:
         return self.estimate * len(bench.filters()) * bench.rounds
@@ -407,7 +552,7 @@ class Latency:
             takers = [YARDSTICK] if scene is Turn.setrange else bench.filters()
             found: dict[str, dict[str, list[Figures]]] = {}
             out: set[str] = set()
-            warm(min(MEMORY_LIMIT * 3 // 4, 10**9 + 5 * self.capacity))
+            warm(min(MEMORY_LIMIT // 2, 10**9 + 3 * self.capacity))
             for i, taker in bench.in_turns(takers):
                 if taker.name in out:
                     continue
@@ -421,10 +566,15 @@ class Latency:
             for line, runs in found.items():
                 record(line, {name: summary(r) for name, r in runs.items() if name not in out})
 
-    def turn(self, bench: Any, taker: Contestant, scene: Callable[[Turn], dict[str, Figures]],
-             dense_items: Optional[int]) -> Optional[dict[str, Figures]]:
+    def turn(
+        self,
+        bench: Any,
+        taker: Contestant,
+        scene: Callable[[Turn], dict[str, Figures]],
+        dense_items: Optional[int],
+    ) -> Optional[dict[str, Figures]]:
         """The lines of one turn, or None if the contestant can't do that."""
-        turn = Turn(bench, taker, self.capacity, dense_items)
+        turn = Turn(bench, taker, self.capacity, dense_items, scene is Turn.many_databases)
         try:
             return scene(turn)
         except LoadFailed as problem:
@@ -434,15 +584,42 @@ class Latency:
             turn.close()
 
 
-LINES = {"setrange": 3, "life": 3, "healed": 2, "small": 4, "memory": 2}  # where a scene has more than one
+LINES = {
+    "setrange": 3,
+    "life": 3,
+    "healed": 2,
+    "small": 4,
+    "memory": 2,
+}  # where a scene has more than one
 YARDSTICK = Contestant("setrange", "SETRANGE 8 MB", "setrange")
 
 
 def groups(exponents: Iterable[int]) -> list[Latency]:
     """Capacities 10^n, and many small filters."""
-    fresh = [Turn.setrange, Turn.first_items, Turn.first_batches, Turn.first_big_batches, Turn.first_batch, Turn.grown]
+    fresh = [
+        Turn.setrange,
+        Turn.first_items,
+        Turn.first_batches,
+        Turn.first_big_batches,
+        Turn.first_batch,
+        Turn.grown,
+    ]
     dense = [Turn.life, Turn.healed]
-    large = [Latency(f"latency 10^{n}", 10**n, fresh + (dense if 10**n <= DENSE_LIMIT else []), {9: 60}.get(n, 15))
-             for n in exponents]
-    return large + [Latency("latency, small filters", 0, [Turn.setrange, Turn.small], 30),
-                    Latency("latency, memory", 0, [Turn.memory], 15)]
+    large = [
+        Latency(
+            f"latency 10^{n}",
+            10**n,
+            fresh + (dense if 10**n <= DENSE_LIMIT else []),
+            {9: 60}.get(n, 15),
+        )
+        for n in exponents
+    ]
+    return large + [
+        Latency(
+            "latency, small filters",
+            0,
+            [Turn.setrange, Turn.small, Turn.many_databases, Turn.replicated, Turn.shards],
+            40,
+        ),
+        Latency("latency, memory", 0, [Turn.memory], 15),
+    ]

@@ -1,12 +1,13 @@
 /* ping.c: how long a second client has to wait while a server is busy with something else.
  *
- * Sends a PING, waits for the answer, pauses, and so on until it is told to stop. Between two answers the server can have
- * been blocked by anything: a command of another client, a timer, a fork. The longest wait is therefore what users
- * of a server feel, and the only clock that sees what no command is charged for.
+ * Sends a PING, waits for the answer, pauses, and so on until it is told to stop. Between two
+ * answers the server can have been blocked by anything: a command of another client, a timer, a
+ * fork. The longest wait is therefore what users of a server feel, and the only clock that sees
+ * what no command is charged for.
  *
- * Lines on standard input steer it: "mark" prints what was seen since the last mark as one line of JSON and begins anew,
- * the end of the input ends it. The pause is short enough to miss nothing that matters: a wait that begins between two
- * PINGs is measured too short by the pause at most. */
+ * Lines on standard input steer it: "mark" prints what was seen since the last mark as one line of
+ * JSON and begins anew, the end of the input ends it. A wait that begins between two PINGs is
+ * measured too short by the pause at most. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Runs the benchmark: see bench/README.md. Settings come from the environment, as `make bench` passes them."""
+"""Runs the benchmark: see bench/README.md. Settings come from the environment, as `make bench`
+passes them."""
 import argparse
 import json
 import os
@@ -12,16 +13,22 @@ import cases
 import latency
 import plots
 import report
-from contest import contestants
+from contest import contestants, prefer
 from surroundings import about
 
-FORMS = {"full": cases.full_groups, "quick": cases.quick_groups, "compare": cases.compare_groups,
-         "latency": cases.latency_groups, "latency-quick": cases.quick_latency_groups}
+FORMS = {
+    "full": cases.full_groups,
+    "quick": cases.quick_groups,
+    "compare": cases.compare_groups,
+    "latency": cases.latency_groups,
+    "latency-quick": cases.quick_latency_groups,
+}
 QUICK = ("quick", "latency-quick")
 
 
 class Progress:
-    """A line on the terminal that says what runs now; where there is no terminal, a line per finished case."""
+    """A line on the terminal that says what runs now; where there is no terminal, a line per
+    finished case."""
 
     def __init__(self, total):
         self.total, self.done, self.begin = total, 0, time.monotonic()
@@ -59,7 +66,11 @@ class Results:
         return self.data["groups"].get(group.name, {}).get("complete", False)
 
     def begin(self, group):
-        self.data["groups"][group.name] = {"parameters": group.parameters, "complete": False, "cases": {}}
+        self.data["groups"][group.name] = {
+            "parameters": group.parameters,
+            "complete": False,
+            "cases": {},
+        }
 
     def add(self, group, case, figures):
         self.data["groups"][group.name]["cases"][case] = figures
@@ -88,19 +99,33 @@ def chosen(groups, only):
 def parse():
     env = os.environ.get
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--module", default=env("MODULE", "shardbloom.so"), help="our module; '' to leave it out")
-    parser.add_argument("--peer", default=env("PEER", ""), help="another module with the same BF.* commands")
-    parser.add_argument("--modules", default=env("MODULES", ""), help="further ones: name=path, separated by spaces")
+    parser.add_argument(
+        "--module", default=env("MODULE", "shardbloom.so"), help="our module; '' to leave it out"
+    )
+    parser.add_argument(
+        "--peer", default=env("PEER", ""), help="another module with the same BF.* commands"
+    )
+    parser.add_argument(
+        "--modules", default=env("MODULES", ""), help="further ones: name=path, separated by spaces"
+    )
     parser.add_argument("--noop", required=True, help="the module that does nothing")
     parser.add_argument("--load", required=True, help="the load generator")
     parser.add_argument("--server", default=env("SERVER") or "redis-server")
     parser.add_argument("--form", choices=FORMS, default="full")
     parser.add_argument("--only", default=env("ONLY", ""))
-    parser.add_argument("--who", default=env("WHO", ""), help="names of contestants, by commas; '' for all")
+    parser.add_argument(
+        "--who", default=env("WHO", ""), help="names of contestants, by commas; '' for all"
+    )
     parser.add_argument("--rounds", type=int, default=int(env("ROUNDS") or 0))
     parser.add_argument("--resume", action="store_true", default=env("RESUME", "") not in ("", "0"))
-    parser.add_argument("--results", default=env("RESULTS") or os.path.join("build", "bench", "results"))
-    parser.add_argument("--core", default=env("CORE") or max(os.sched_getaffinity(0)), help="shared by server and load")
+    parser.add_argument(
+        "--results", default=env("RESULTS") or os.path.join("build", "bench", "results")
+    )
+    parser.add_argument(
+        "--core",
+        default=env("CORE") or max(os.sched_getaffinity(0)),
+        help="shared by server and load",
+    )
     parser.add_argument("--cc", default=env("CC", "cc"))
     parser.add_argument("--cflags", default=env("CFLAGS", ""))
     return parser.parse_args()
@@ -129,12 +154,21 @@ def main():
             raise SystemExit(f"{path}: no such module")
     results = Results(os.path.join(options.results, f"{options.form}.json"), options.resume)
     groups = [g for g in chosen(FORMS[options.form](), options.only) if not results.complete(g)]
-    takers = [c for c in contestants(options.module, options.peer, options.noop, others)
-              if not options.who or c.name in options.who.split(",")]
+    takers = [
+        c
+        for c in contestants(options.module, options.peer, options.noop, others)
+        if not options.who or c.name in options.who.split(",")
+    ]
     is_quick = options.form in QUICK
-    bench = cases.Bench(takers, options.server, options.load, options.core,
-                        options.rounds or (2 if is_quick else 3 if options.form == "latency" else 5), 4 if is_quick else 1,
-                        None)
+    bench = cases.Bench(
+        takers,
+        options.server,
+        options.load,
+        options.core,
+        options.rounds or (2 if is_quick else 3 if options.form == "latency" else 5),
+        4 if is_quick else 1,
+        None,
+    )
     print(estimate(groups, bench), flush=True)
     bench.progress = Progress(sum(len(g.case_names(bench)) for g in groups))
     results.data["about"] = about(bench, options)
@@ -170,6 +204,7 @@ def end(_number, _frame):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, end)
+    prefer(os.getpid())  # and the load, which inherits it
     try:
         main()
     except KeyboardInterrupt:

@@ -9,7 +9,9 @@ from contest import Server, may_be_urgent
 
 def first_match(path, word):
     with open(path, encoding="utf-8") as f:
-        return next((line.split(":", 1)[1].strip() for line in f if line.startswith(word)), "unknown")
+        return next(
+            (line.split(":", 1)[1].strip() for line in f if line.startswith(word)), "unknown"
+        )
 
 
 def about(bench, options):
@@ -23,7 +25,9 @@ def about(bench, options):
                 versions[contestant.name] = f"{text(module[b'name'])} {module[b'ver']}"
         finally:
             server.close()
-    compiler = subprocess.run([options.cc, "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout
+    compiler = subprocess.run(
+        [options.cc, "--version"], stdout=subprocess.PIPE, text=True, check=False
+    ).stdout
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "form": options.form,
