@@ -103,6 +103,7 @@ typedef struct RedisModuleCommandArg {
     int flags;
     const char *deprecated_since;
     struct RedisModuleCommandArg *subargs;
+    const char *display_text; /* since 7.2, which reads it whatever size was declared */
 } RedisModuleCommandArg;
 
 typedef struct {
@@ -163,6 +164,7 @@ typedef struct {
 #define REDISMODULE_EVENT_LOADING         3
 #define REDISMODULE_EVENT_SWAPDB          11
 #define REDISMODULE_EVENT_REPL_ASYNC_LOAD 14
+#define REDISMODULE_EVENT_SLOTS_TRIMMED   19 /* Redis 8.4; to Valkey 9.0: what slot migration does */
 
 #define REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START 1
 #define REDISMODULE_SUBEVENT_PERSISTENCE_ENDED     3
@@ -271,9 +273,11 @@ typedef struct RedisModuleTypeMethods {
     X(int, ReplyWithDouble, (RedisModuleCtx *, double))                                            \
     X(int, GetSelectedDb, (RedisModuleCtx *))                                                      \
     X(int, SelectDb, (RedisModuleCtx *, int db))                                                   \
+    X(unsigned long long, DbSize, (RedisModuleCtx *))                                              \
     X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                \
     X(void, CloseKey, (RedisModuleKey *))                                                          \
     X(int, KeyType, (RedisModuleKey *))                                                            \
+    X(int, GetDbIdFromModuleKey, (RedisModuleKey *))                                               \
     X(mstime_t, GetExpire, (RedisModuleKey *))                                                     \
     X(int, DeleteKey, (RedisModuleKey *))                                                          \
     X(char *, StringDMA, (RedisModuleKey *, size_t * length, int mode))                            \
@@ -353,9 +357,9 @@ REDISMODULE_REQUIRED(REDISMODULE_DECLARE)
 REDISMODULE_OPTIONAL(REDISMODULE_DECLARE)
 
 #ifdef REDISMODULE_MAIN
-/* Resolves the functions and announces the module. The first word of a context is the address of the server's own
- * look-up function. NULL when all is well, else what is wrong: the name of a function that the server lacks. */
-static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int version) {
+/* Resolves the functions. The first word of a context is the address of the server's own look-up function. NULL when all is
+ * well, else the name of a function that the server lacks. */
+static const char *RedisModule_Resolve(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *);
     *(void **)&get_api = ((void **)ctx)[0];
 #define REDISMODULE_RESOLVE(result, fn, arguments)                                                 \
@@ -366,8 +370,6 @@ static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int v
         RedisModule_##fn = NULL;
     REDISMODULE_REQUIRED(REDISMODULE_RESOLVE)
     REDISMODULE_OPTIONAL(REDISMODULE_RESOLVE_IF)
-    if (RedisModule_IsModuleNameBusy(name)) return "another module of the same name";
-    RedisModule_SetModuleAttribs(ctx, name, version, REDISMODULE_APIVER_1);
     return NULL;
 }
 #endif

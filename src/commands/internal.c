@@ -5,10 +5,14 @@
 #include "commands/open.h"
 #include "commands/reply.h"
 #include "commands/words.h"
+#include "core/encoding.h"
+#include "core/header.h"
+#include "core/names.h"
 #include "store/cluster.h"
 #include "store/datatype.h"
 #include "store/garbage.h"
 #include "store/identity.h"
+#include "store/living.h"
 
 static int reply_descriptor(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key;
@@ -75,23 +79,17 @@ static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisMo
     uint64_t id;
     uint32_t layer, shard;
     size_t length;
-    if (!shard_parse_name(name.text, name.length, &id, &layer, &shard) || !key ||
+    if (!names_parse(name.text, name.length, &id, &layer, &shard) || !key ||
         RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING)
         return "other";
     const char *string = RedisModule_StringDMA(key, &length, REDISMODULE_READ);
-    if (!string || length < SHARD_HEADER_BYTES ||
-        !descriptor_is_header_of((const uint8_t *)string, id, layer, shard))
+    if (!string || length < HEADER_BYTES ||
+        !header_names((const uint8_t *)string, id, layer, shard))
         return "other";
-    switch (registry_state(id)) {
-    case FILTER_LIVE:
-        return "live";
-    case FILTER_DEAD:
-        return "dying";
-    default:
-        return cluster_slot_state(ctx, cluster_key_slot(name.text, name.length)) == SLOT_OWNED
-                   ? "orphan"
-                   : "moving";
-    }
+    if (living_has(id)) return "live";
+    if (garbage_has(id)) return "dying";
+    const unsigned slot = cluster_key_slot(name.text, name.length);
+    return cluster_slot_state(ctx, slot) == SLOT_OWNED ? "orphan" : "moving";
 }
 
 /* BF.OWNER key

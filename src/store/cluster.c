@@ -2,8 +2,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/names.h"
+#include "store/clock.h"
 #include "store/strings.h"
 
 #define NSLOTS 16384u
@@ -12,58 +13,54 @@ bool cluster_enabled(RedisModuleCtx *ctx) {
     return RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER;
 }
 
-/* CRC-16/XMODEM, the cluster's hash. Bit by bit: it is needed when filters are made, loaded or removed, not when they
- * are used. */
-static unsigned crc16(const char *bytes, size_t n) {
-    unsigned crc = 0;
-    for (size_t i = 0; i < n; i++) {
-        crc ^= (unsigned)(unsigned char)bytes[i] << 8;
-        for (int bit = 0; bit < 8; bit++) crc = (crc << 1 ^ (crc & 0x8000 ? 0x1021 : 0)) & 0xffff;
-    }
-    return crc;
-}
-
 unsigned cluster_key_slot(const char *name, size_t length) {
-    const char *tag;
-    size_t tag_length;
-    shard_tag(name, length, &tag, &tag_length);
-    return crc16(tag, tag_length) & (NSLOTS - 1);
+    return names_slot(name, length);
 }
 
 unsigned cluster_filter_slot(const struct descriptor *descriptor) {
-    /* Made outside of a cluster, a tag may be one that does not keep the shards together. */
-    if (descriptor->tag_length == 0 || memchr(descriptor->tag, '}', descriptor->tag_length))
-        return NSLOTS;
-    return crc16(descriptor->tag, descriptor->tag_length) & (NSLOTS - 1);
+    return names_filter_slot(descriptor);
 }
 
 bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t length) {
-    const unsigned slot = cluster_key_slot(name, length);
-    bool fits = cluster_filter_slot(descriptor) == slot;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
-        const struct layer *layer = &descriptor->layers[i];
-        for (uint32_t j = 0; fits && !layer_owns_shards(layer) && j < layer->layout.nshards; j++) {
-            RedisModuleString *shard = shard_name(descriptor, i, j);
-            size_t shard_length;
-            const char *text = RedisModule_StringPtrLen(shard, &shard_length);
-            fits = cluster_key_slot(text, shard_length) == slot;
-            RedisModule_FreeString(NULL, shard);
-        }
-    }
-    return fits;
+    return names_share_slot(descriptor, name, length);
 }
 
-/* ---- what this node says of its slots ----
- * The modules API does not tell which slots a node owns, nor which are on the move; CLUSTER NODES does. The server
- * needs longer to write it than we to read it (tens of microseconds for a few nodes, milliseconds for a thousand), so
- * all slots are read at once, and the sweeper asks once per run however many filters died. */
+/* ---- whose slot, and is it on the move? ----
+ * The modules API does not tell. But the server itself refuses a call for keys that it lacks in a slot which is not its
+ * own, or is migrating, or is importing (there, for several keys): a microsecond, and never old. Only what is refused
+ * needs a closer look, at what CLUSTER NODES says of this node. That takes the server tens of microseconds for a few
+ * nodes, milliseconds for a thousand; so all slots are read at once. */
 
-static uint8_t slots[NSLOTS + 1];  /* enum slot_state of each; the last stands for no slot */
-static struct timespec slots_read; /* when */
+/* Two bytes whose CRC-16 is this: the sixteen steps of the CRC, backwards. */
+static unsigned uncrc16(unsigned crc) {
+    for (int bit = 0; bit < 16; bit++) crc = crc & 1 ? (crc ^ 0x1021) >> 1 | 0x8000 : crc >> 1;
+    return crc;
+}
 
-/* For how long "on the move" may be believed without asking again: clients that are told to try again do so soon. The
- * other answers have consequences and are never old. */
-#define MOVING_MS 100
+/* Does the server let us ask for keys of this slot, and lack them? */
+static bool is_served(RedisModuleCtx *ctx, unsigned slot) {
+    unsigned tag = '}';
+    for (unsigned high = 0; high < 4 && (tag >> 8 == '}' || (tag & 0xff) == '}'); high++)
+        tag = uncrc16(high << 14 | slot);        /* one of the four has no brace */
+    char names[2][8] = {"bf:{..}0", "bf:{..}1"}; /* of nobody; not NUL-terminated */
+    for (int i = 0; i < 2; i++) {
+        names[i][4] = (char)(tag >> 8);
+        names[i][5] = (char)tag;
+    }
+    RedisModuleCallReply *reply =
+        RedisModule_Call(ctx, "EXISTS", "bb", names[0], sizeof names[0], names[1], sizeof names[1]);
+    const bool served = reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_INTEGER &&
+                        RedisModule_CallReplyInteger(reply) == 0;
+    if (reply) RedisModule_FreeCallReply(reply);
+    return served;
+}
+
+static uint8_t slots[NSLOTS + 1]; /* enum slot_state of each; the last stands for no slot */
+static int64_t read_us;           /* when CLUSTER NODES was read */
+
+/* For how long an answer that has no consequences may be believed without asking again: "on the move" makes clients try
+ * again, which they do soon. */
+#define OLD_US 100000
 
 /* One word of the slot list of a node: "7", "5-9", "[7->-node]" (migrating) or "[7-<-node]" (importing). */
 static void read_word(const char *word, size_t length) {
@@ -102,8 +99,7 @@ static bool read_line(const char *line, const char *end) {
     return true;
 }
 
-void cluster_read_slots(RedisModuleCtx *ctx) {
-    if (!cluster_enabled(ctx)) return; /* all zero: owned */
+static void read_slots(RedisModuleCtx *ctx) {
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "CLUSTER", "c", "NODES");
     size_t length = 0;
     const char *text = reply ? RedisModule_CallReplyStringPtr(reply, &length) : NULL;
@@ -117,18 +113,24 @@ void cluster_read_slots(RedisModuleCtx *ctx) {
     }
     if (!found) memset(slots, SLOT_MOVING, sizeof slots); /* when in doubt, touch nothing */
     if (reply) RedisModule_FreeCallReply(reply);
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &slots_read);
+    read_us = clock_monotonic_us();
 }
 
-enum slot_state cluster_slot_state_read(const struct descriptor *descriptor) {
-    return slots[cluster_filter_slot(descriptor)];
+/* `may_be_old`: a state, read a moment ago, that may be believed. */
+static enum slot_state slot_state(RedisModuleCtx *ctx, unsigned slot, enum slot_state may_be_old) {
+    if (!cluster_enabled(ctx)) return SLOT_OWNED;
+    if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_MASTER) || slot >= NSLOTS)
+        return SLOT_FOREIGN;
+    if (is_served(ctx, slot)) return SLOT_OWNED;
+    const bool old = clock_monotonic_us() - read_us > OLD_US;
+    if (old || (slots[slot] != SLOT_MOVING && slots[slot] != may_be_old)) read_slots(ctx);
+    return slots[slot];
 }
 
 enum slot_state cluster_slot_state(RedisModuleCtx *ctx, unsigned slot) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    const int64_t age_ms =
-        (now.tv_sec - slots_read.tv_sec) * 1000 + (now.tv_nsec - slots_read.tv_nsec) / 1000000;
-    if (slots[slot] != SLOT_MOVING || age_ms > MOVING_MS) cluster_read_slots(ctx);
-    return slots[slot];
+    return slot_state(ctx, slot, SLOT_MOVING);
+}
+
+enum slot_state cluster_slot_state_to_sweep(RedisModuleCtx *ctx, unsigned slot) {
+    return slot_state(ctx, slot, SLOT_FOREIGN);
 }

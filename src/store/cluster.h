@@ -11,12 +11,12 @@ enum slot_state {
     SLOT_FOREIGN, /* another node's; on a replica, all slots are its primary's */
 };
 
-/* The state of a slot. */
+/* The state of a slot. "On the move" may be a moment old, the others never. */
 enum slot_state cluster_slot_state(RedisModuleCtx *ctx, unsigned slot);
 
-/* The same for many filters at once: reads the state of all slots; then, the slot of each filter as it was read. */
-void cluster_read_slots(RedisModuleCtx *ctx);
-enum slot_state cluster_slot_state_read(const struct descriptor *descriptor);
+/* The same, where "foreign" may be a moment old, too. For the sweeper, which then only looks whether the strings that it
+ * has to remove are gone, and may come upon thousands of such filters. */
+enum slot_state cluster_slot_state_to_sweep(RedisModuleCtx *ctx, unsigned slot);
 
 /* The slot of a key by its name. */
 unsigned cluster_key_slot(const char *name, size_t length);

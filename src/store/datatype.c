@@ -6,12 +6,17 @@
 
 #include <string.h>
 
+#include "core/encoding.h"
+#include "core/names.h"
+#include "store/clock.h"
 #include "store/cluster.h"
 #include "store/contents.h"
 #include "store/events.h"
 #include "store/garbage.h"
 #include "store/identity.h"
+#include "store/living.h"
 #include "store/namecache.h"
+#include "store/retired.h"
 
 #define ENCODING_VERSION 1
 
@@ -23,15 +28,33 @@ enum saved_form {
 
 RedisModuleType *FilterType;
 
+/* A name may come to mean another filter, so nothing that is remembered of names outlives the birth of one: not even where
+ * the server has taken the old value away in silence. */
+static void come_alive(const struct descriptor *descriptor) {
+    recent_forget();
+    retired_free_some();
+    garbage_born(descriptor);
+}
+
 void type_set(RedisModuleKey *key, struct filter *filter) {
-    registry_born(filter->descriptor);
+    come_alive(filter->descriptor);
     RedisModule_ModuleTypeSetValue(key, FilterType, filter);
 }
 
+static void free_now(struct filter *filter) {
+    const bool leaving = filter->leaving;
+    const int last_db = filter->last_db;
+    struct descriptor *descriptor = filter_unwrap(filter);
+    if (leaving)
+        garbage_left(descriptor);
+    else
+        garbage_died(descriptor, last_db ? last_db - 1 : DATABASE_UNKNOWN);
+}
+
+/* May run on any thread. */
 static void FilterFree(void *value) {
     recent_forget();
-    const bool leaving = ((struct filter *)value)->leaving;
-    (leaving ? registry_left : registry_died)(filter_unwrap(value));
+    if (!retired_take(value)) free_now(value);
 }
 
 /* Contexts to touch keys with where the server gives none: the type's callbacks. Two, because COPY works in two
@@ -63,11 +86,11 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
     const int flags = RedisModule_GetContextFlags(ctx);
     const bool snapshot = events_saving() || flags & REDISMODULE_CTX_FLAGS_IS_CHILD;
     const bool whole = !snapshot && !(flags & REDISMODULE_CTX_FLAGS_CLUSTER);
-    if (!snapshot && !whole) filter->packed_at = registry_tick();
+    if (!snapshot && !whole) filter->packed_at = clock_tick();
     RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
     save_descriptor(rdb, filter->descriptor);
-    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
-    if (whole) contents_save(rdb, &shards);
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+    if (whole) contents_save(rdb, &strings);
 }
 
 static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *value) {
@@ -91,12 +114,12 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, cons
     size_t length = 0, tag_length = 0;
     const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
     const char *name = key ? RedisModule_StringPtrLen(key, &length) : "";
-    if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
+    if (!names_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
         return "in a cluster no shards can share the slot of this name";
     if (tag_length > DESCRIPTOR_MAX_TAG || !descriptor_set_tag(descriptor, tag, tag_length))
         return "the key's name is too long";
     descriptor->id = identity_restored(bytes, nbytes, tag, tag_length);
-    registry_purge(contexts[0], descriptor->id);
+    garbage_purge(contexts[0], descriptor->id);
     return NULL;
 }
 
@@ -118,7 +141,7 @@ static bool lives_elsewhere(RedisModuleIO *rdb, const struct descriptor *descrip
     const RedisModuleString *name = RedisModule_GetKeyNameFromIO(rdb);
     if (!(flags & REDISMODULE_CTX_FLAGS_CLUSTER) || !(flags & REDISMODULE_CTX_FLAGS_MASTER) ||
         flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) || !name ||
-        registry_state(descriptor->id) != FILTER_LIVE)
+        !living_has(descriptor->id))
         return false;
     /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be kept. */
     size_t length;
@@ -157,12 +180,11 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
     if (form == SAVED_WHOLE) descriptor_own_adopted(descriptor);
     const bool second = form == SAVED_DESCRIPTOR && lives_elsewhere(rdb, descriptor);
     struct filter *filter = filter_wrap(descriptor);
-    registry_born(descriptor); /* from here on FilterFree cleans up, shards included */
+    come_alive(descriptor); /* from here on FilterFree cleans up, shards included */
     if (form == SAVED_WHOLE) {
-        struct shards shards = {.ctx = context_for(RedisModule_GetDbIdFromIO(rdb)),
-                                .filter = filter,
-                                .mode = REDISMODULE_READ | REDISMODULE_WRITE};
-        problem = contents_load(rdb, &shards);
+        struct strings strings = strings_of(context_for(RedisModule_GetDbIdFromIO(rdb)), filter,
+                                            REDISMODULE_READ | REDISMODULE_WRITE);
+        problem = contents_load(rdb, &strings);
     } else if (form != SAVED_DESCRIPTOR) {
         problem = "unknown form";
     } else if (!slot_fits(rdb, descriptor)) {
@@ -186,7 +208,8 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
     recent_forget();
-    if (filter->packed_at != registry_tick()) return;
+    filter->last_db = RedisModule_GetDbIdFromOptCtx(opt) + 1;
+    if (filter->packed_at != clock_tick()) return;
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
     const int flags = RedisModule_GetContextFlags(ctx);
     size_t length;
@@ -215,13 +238,11 @@ static size_t FilterFreeEffort(RedisModuleKeyOptCtx *ctx, const void *value) {
  * which runs the same COPY uses the same names. */
 static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *from = (struct filter *)value;
-    size_t nbytes, length, tag_length;
-    char *bytes = descriptor_bytes(from->descriptor, &nbytes);
-    const char *tag, *problem,
+    size_t length, tag_length;
+    const char *tag,
         *name = RedisModule_StringPtrLen(RedisModule_GetToKeyNameFromOptCtx(opt), &length);
-    struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
-    RedisModule_Free(bytes);
-    shard_tag(name, length, &tag, &tag_length);
+    struct descriptor *descriptor = descriptor_copy(from->descriptor);
+    names_tag(name, length, &tag, &tag_length);
     /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
     const bool same_tag = cluster_enabled(contexts[0]);
     if (!descriptor || (!same_tag && (tag_length > DESCRIPTOR_MAX_TAG ||
@@ -233,39 +254,44 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     descriptor->ncopies = 0;
     descriptor_own_adopted(descriptor);
     struct filter *to = filter_wrap(descriptor);
-    registry_born(descriptor);
+    come_alive(descriptor);
 
-    RedisModuleCtx *from_ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));
+    const int from_db = RedisModule_GetDbIdFromOptCtx(opt);
+    events_copied_from(from_db);
+    RedisModuleCtx *from_ctx = context_for(from_db);
     RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
-    struct shards source = {.ctx = from_ctx, .filter = from, .mode = REDISMODULE_READ};
-    struct shards target = {
-        .ctx = to_ctx, .filter = to, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+    struct strings source = strings_of(from_ctx, from, REDISMODULE_READ);
+    struct strings target = strings_of(to_ctx, to, REDISMODULE_READ | REDISMODULE_WRITE);
     contents_copy(&source, &target);
     return to;
 }
 
 static void FilterDigest(RedisModuleDigest *digest, void *value) {
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromDigest(digest));
-    struct shards shards = {.ctx = ctx, .filter = value, .mode = REDISMODULE_READ};
-    contents_digest(digest, &shards);
+    struct strings strings = strings_of(ctx, value, REDISMODULE_READ);
+    contents_digest(digest, &strings);
 }
 
 /* ---- what stands beside all keys ---- */
 
 static void FilterAuxSave(RedisModuleIO *rdb, int when) {
     (void)when;
-    registry_save(rdb);
+    RedisModule_SaveUnsigned(rdb, identity_nrestores());
+    garbage_save(rdb);
 }
 
 /* Where the server allows it, a file without anything to remember can be loaded without the module. */
 static void FilterAuxSaveIfAny(RedisModuleIO *rdb, int when) {
-    (void)when;
-    if (registry_has_something_to_save()) registry_save(rdb);
+    if (identity_nrestores() > 0 || garbage_count().npending > 0) FilterAuxSave(rdb, when);
 }
 
 static int FilterAuxLoad(RedisModuleIO *rdb, int version, int when) {
     (void)when;
-    return version <= ENCODING_VERSION && registry_load(rdb) ? REDISMODULE_OK : REDISMODULE_ERR;
+    if (version > ENCODING_VERSION) return REDISMODULE_ERR;
+    const uint64_t nrestores = RedisModule_LoadUnsigned(rdb);
+    if (!garbage_load(rdb)) return REDISMODULE_ERR;
+    identity_set_nrestores(nrestores);
+    return REDISMODULE_OK;
 }
 
 bool type_register(RedisModuleCtx *ctx) {
@@ -290,6 +316,7 @@ bool type_register(RedisModuleCtx *ctx) {
         methods.aux_save2 = FilterAuxSaveIfAny;
     }
     for (int i = 0; i < 2; i++) contexts[i] = RedisModule_GetDetachedThreadSafeContext(ctx);
+    retired_start(free_now);
     FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
     return FilterType != NULL;
 }

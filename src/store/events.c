@@ -20,7 +20,7 @@ bool events_saving(void) {
 static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
     (void)event;
     (void)data;
-    if (what == REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START) registry_purge_child(ctx);
+    if (what == REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START) garbage_purge_child(ctx);
     saving = what != REDISMODULE_SUBEVENT_PERSISTENCE_ENDED &&
              what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
 }
@@ -39,32 +39,87 @@ static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what
     }
 }
 
+/* ---- databases ---- */
+
+static void OnWholeDatabase(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                            void *data) {
+    (void)ctx;
+    (void)what;
+    (void)data;
+    recent_forget();
+    if (event.id == REDISMODULE_EVENT_SWAPDB) garbage_databases_swapped();
+}
+
 /* ---- keys ---- */
 
-static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
-    (void)type;
-    static int moved_from; /* the event before move_to is always its move_from */
-    const int db = RedisModule_GetSelectedDb(ctx);
-    if (strcmp(event, "move_from") == 0) moved_from = db;
-    if (strcmp(event, "expire") == 0 && recent_find(ctx, name)) recent_forget();
-    const bool moved = strcmp(event, "move_to") == 0;
-    if (!moved && strcmp(event, "restore") != 0) return REDISMODULE_OK;
+static int copied_from;
+
+void events_copied_from(int db) {
+    copied_from = db;
+}
+
+/* The database that the event is about. The context can't be asked: within MULTI, Valkey 9.1 answers with the database of the
+ * transaction. A key opened for writing is there even if it is empty. */
+static int database_of(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key = RedisModule_OpenKey(
+        ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
+    const int db = RedisModule_GetDbIdFromModuleKey(key);
+    RedisModule_CloseKey(key);
+    return db;
+}
+
+static const struct filter *filter_of(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key =
         RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
     const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
                                       ? RedisModule_ModuleTypeGetValue(key)
                                       : NULL;
     RedisModule_CloseKey(key);
-    if (filter && moved) contents_move(ctx, filter->descriptor, moved_from, db);
-    if (filter && !moved) identity_set_nrestores(identity_nrestores() + 1);
+    return filter;
+}
+
+/* Valkey 8.1.1 lends the context the very client that runs the command, selects the event's database in it, and forgets to
+ * go back: after MOVE, of any key, and COPY to another database the client would go on in the wrong one, a primary's
+ * link and the replay of an AOF included. So the database it had is selected here. Where the context has a client of its
+ * own that does nothing. (For a COPY of other types there is no telling which it was.) */
+static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
+    (void)type;
+    static int moved_from; /* the event before move_to is always its move_from */
+    if (strcmp(event, "move_from") == 0) {
+        moved_from = database_of(ctx, name);
+    } else if (strcmp(event, "move_to") == 0) {
+        const struct filter *filter = filter_of(ctx, name);
+        if (filter) contents_move(ctx, filter->descriptor, moved_from, database_of(ctx, name));
+        RedisModule_SelectDb(ctx, moved_from);
+    } else if (strcmp(event, "copy_to") == 0) {
+        if (filter_of(ctx, name)) RedisModule_SelectDb(ctx, copied_from);
+    } else if (strcmp(event, "restore") == 0) {
+        if (filter_of(ctx, name)) identity_set_nrestores(identity_nrestores() + 1);
+    } else if (strcmp(event, "expire") == 0) {
+        if (recent_find(ctx, name)) recent_forget();
+    }
     return REDISMODULE_OK;
 }
 
 bool events_start(RedisModuleCtx *ctx) {
-    const RedisModuleEvent persistence = {REDISMODULE_EVENT_PERSISTENCE, 1},
-                           loading = {REDISMODULE_EVENT_LOADING, 1};
-    return RedisModule_SubscribeToServerEvent(ctx, persistence, OnPersistence) == REDISMODULE_OK &&
-           RedisModule_SubscribeToServerEvent(ctx, loading, OnLoading) == REDISMODULE_OK &&
-           RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
-               REDISMODULE_OK;
+    const struct {
+        uint64_t id;
+        RedisModuleEventCallback callback; /* one for each: a second takes the place of the first */
+    } events[] = {
+        {REDISMODULE_EVENT_PERSISTENCE, OnPersistence},
+        {REDISMODULE_EVENT_LOADING, OnLoading},
+        {REDISMODULE_EVENT_FLUSHDB, OnWholeDatabase},
+        {REDISMODULE_EVENT_SWAPDB, OnWholeDatabase},
+        {REDISMODULE_EVENT_REPL_ASYNC_LOAD, OnWholeDatabase},
+    };
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        const RedisModuleEvent event = {events[i].id, 1};
+        if (RedisModule_SubscribeToServerEvent(ctx, event, events[i].callback) != REDISMODULE_OK)
+            return false;
+    }
+    /* Where slots can be taken out of the keyspace as a whole, this comes before it. Older servers don't know it. */
+    const RedisModuleEvent trim = {REDISMODULE_EVENT_SLOTS_TRIMMED, 1};
+    RedisModule_SubscribeToServerEvent(ctx, trim, OnWholeDatabase);
+    return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
+           REDISMODULE_OK;
 }

@@ -10,6 +10,9 @@
 /* Subscribes to all of them; false if the server refuses. */
 bool events_start(RedisModuleCtx *ctx);
 
+/* A COPY of a filter is going on that began in this database. */
+void events_copied_from(int db);
+
 /* A snapshot is being written by this very process (SAVE, DEBUG RELOAD), not by a child. */
 bool events_saving(void);
 

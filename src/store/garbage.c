@@ -1,9 +1,13 @@
-/* Every value alive in memory is counted by its id. That is all the knowledge needed to tell garbage: it does not
- * matter whether a filter went by DEL, expiry, eviction, SET, RENAME onto it, FLUSHALL, a failed load or a full
- * resync, since all of these end in the type's free callback, and none of them could be told apart there anyway.
+/* It does not matter whether a filter went by DEL, expiry, eviction, SET, RENAME onto it, FLUSHALL, a failed load or a
+ * full resync: all of these end in the type's free callback, and none of them could be told apart there anyway. When the
+ * last value with an id is gone, its strings are put on a list.
  *
- * The sweeper runs on a timer, on a primary that is not loading, and UNLINKs the shards of the dead, which replicates
- * and reaches the AOF like any other command. Ids are random and never used again, so it may come late, and twice.
+ * The sweeper is a job that UNLINKs them, on a primary that is not loading; that replicates and reaches the AOF like any
+ * other command. Ids are random and never used again, so it may come late, and twice. The server frees a string in
+ * place, which for a large one takes milliseconds; so it goes on by the clock, a few names at a time, and remembers where
+ * it was. All strings of a filter are in the database in which it died. Where that is not known, or nothing is found
+ * there, all databases that are not empty are searched until the first string is found.
+ *
  * A replica keeps its own list, forgets what the primary has removed, and starts to sweep when it is promoted. What the
  * primary does not remove it may not know of: the shards of a RESTORE that came to nothing, on a server that was then
  * made a replica. Such a replica removes them by itself, after a while and without a word to others.
@@ -12,34 +16,44 @@
  * inside a notification is unsafe on some servers. */
 #include "store/garbage.h"
 
+#include <limits.h>
 #include <pthread.h>
-#include <string.h>
 
+#include "core/encoding.h"
+#include "store/clock.h"
 #include "store/cluster.h"
-#include "store/identity.h"
-#include "store/strings.h"
+#include "store/jobs.h"
+#include "store/living.h"
 #include "store/statistics.h"
+#include "store/strings.h"
 
-#define PERIOD_MS      100
-#define NAMES_PER_RUN  4096 /* bounds the time of one run of the timer */
-#define NAMES_PER_CALL 128
-#define PATIENCE       50 /* periods that a replica waits for the primary to remove what is dead */
+#define NAMES_PER_CALL 64
+#define BYTES_PER_CALL (1u << 20) /* of strings, to be freed in one call */
+#define PATIENCE_TICKS 50 /* how long a replica waits for the primary to remove what is dead */
 
-struct entry {
-    uint64_t id;
-    uint64_t nlive;             /* values alive with this id */
-    struct descriptor *garbage; /* once nlive is 0: what is left to remove */
-    unsigned nwaits;            /* periods for which a replica has waited */
-    struct entry *next;         /* in the same bucket */
+/* A list of strings to remove: those that are marked as created in a descriptor. */
+struct garbage {
+    struct descriptor *strings;
+    struct string_cursor removed; /* all before it are removed, and not marked any more */
+    struct string_cursor absent;  /* a server that may only look: all before it were not there */
+    uint64_t since_tick;          /* when it came */
+    uint64_t looked_tick;         /* when it was last found that it has to wait; 0: never */
+    int db;                       /* where the strings are, or DATABASE_UNKNOWN */
+    bool db_found;                /* one of them was found there */
+    bool given_up;                /* by a filter that lives on */
+    uint64_t nswaps;              /* the number of SWAPDBs for which that holds */
+    struct garbage *older, *newer;
+    struct garbage *next; /* in the same bucket */
 };
 
-/* Guards all below: the free callback may run on a background thread. */
+/* Guards the list and the table: the free callback may run on a background thread. What an element says of its strings
+ * is the main thread's own, which also is the only one to take elements out. Held while the living are asked. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct entry **buckets;
-static size_t nbuckets; /* a power of two */
-static size_t nentries;
-static size_t npending;
-static uint64_t nremoved;
+static struct garbage *oldest, *newest;
+static uint64_t npending;
+
+/* Main thread only. */
+static uint64_t nremoved, nlookups, nswaps;
 
 static void acquire(void) {
     pthread_mutex_lock(&lock);
@@ -49,346 +63,410 @@ static void release(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* ---- the table ---- */
+/* ---- the table, by id ----
+ * In parts, each of which grows by itself: no single death takes long. Ids are random. */
 
-static struct entry **find(uint64_t id) {
-    struct entry **at = &buckets[id & (nbuckets - 1)];
-    while (*at && (*at)->id != id) at = &(*at)->next;
-    return at;
+#define NPARTS 256u
+static struct part {
+    struct garbage **buckets;
+    size_t nbuckets; /* a power of two, or 0 */
+    size_t nused;
+} parts[NPARTS];
+
+static struct garbage **bucket_of(const struct part *part, uint64_t id) {
+    return &part->buckets[(id >> 8) & (part->nbuckets - 1)];
 }
 
-static void resize(size_t n) {
-    struct entry **old = buckets;
-    const size_t nold = nbuckets;
-    buckets = RedisModule_Calloc(n, sizeof *buckets);
-    nbuckets = n;
-    for (size_t i = 0; i < nold; i++) {
-        for (struct entry *entry = old[i]; entry;) {
-            struct entry *next = entry->next;
-            entry->next = buckets[entry->id & (n - 1)];
-            buckets[entry->id & (n - 1)] = entry;
-            entry = next;
+static void grow(struct part *part) {
+    const struct part old = *part;
+    part->nbuckets = old.nbuckets ? old.nbuckets * 2 : 4;
+    part->buckets = RedisModule_Calloc(part->nbuckets, sizeof *part->buckets);
+    for (size_t i = 0; i < old.nbuckets; i++) {
+        for (struct garbage *garbage = old.buckets[i], *next; garbage; garbage = next) {
+            next = garbage->next;
+            struct garbage **bucket = bucket_of(part, garbage->strings->id);
+            garbage->next = *bucket;
+            *bucket = garbage;
         }
     }
-    RedisModule_Free(old);
+    RedisModule_Free(old.buckets);
 }
 
-static struct entry *find_or_add(uint64_t id) {
-    if (nentries >= nbuckets) resize(nbuckets ? nbuckets * 2 : 64);
-    struct entry **at = find(id);
-    if (!*at) {
-        *at = RedisModule_Calloc(1, sizeof **at);
-        (*at)->id = id;
-        nentries++;
+static struct garbage *find(uint64_t id) {
+    const struct part *part = &parts[id % NPARTS];
+    struct garbage *garbage = part->nbuckets ? *bucket_of(part, id) : NULL;
+    while (garbage && garbage->strings->id != id) garbage = garbage->next;
+    return garbage;
+}
+
+static void table_add(struct garbage *garbage) {
+    const uint64_t id = garbage->strings->id;
+    struct part *part = &parts[id % NPARTS];
+    if (part->nused >= part->nbuckets) grow(part);
+    struct garbage **bucket = bucket_of(part, id);
+    garbage->next = *bucket;
+    *bucket = garbage;
+    part->nused++;
+}
+
+static void table_remove(const struct garbage *garbage) {
+    struct part *part = &parts[garbage->strings->id % NPARTS];
+    struct garbage **at = bucket_of(part, garbage->strings->id);
+    while (*at != garbage) at = &(*at)->next;
+    *at = garbage->next;
+    if (--part->nused == 0) {
+        RedisModule_Free(part->buckets);
+        *part = (struct part){0};
     }
-    return *at;
 }
 
-static void set_garbage(struct entry *entry, struct descriptor *garbage) {
-    npending += (garbage != NULL);
-    npending -= (entry->garbage != NULL);
-    descriptor_free(entry->garbage);
-    entry->garbage = garbage;
+/* ---- the list, by age ---- */
+
+static void append(struct garbage *garbage) {
+    garbage->older = newest;
+    garbage->newer = NULL;
+    *(newest ? &newest->newer : &oldest) = garbage;
+    newest = garbage;
 }
 
-static void remove_entry(struct entry **at) {
-    struct entry *entry = *at;
-    set_garbage(entry, NULL);
-    *at = entry->next;
-    RedisModule_Free(entry);
-    nentries--;
+static void unchain(const struct garbage *garbage) {
+    *(garbage->older ? &garbage->older->newer : &oldest) = garbage->newer;
+    *(garbage->newer ? &garbage->newer->older : &newest) = garbage->older;
 }
 
-void registry_born(const struct descriptor *descriptor) {
+static void add(struct descriptor *strings, int db, bool given_up) {
+    struct garbage *garbage = RedisModule_Calloc(1, sizeof *garbage);
+    garbage->strings = strings;
+    garbage->db = db;
+    garbage->given_up = given_up;
+    garbage->nswaps = nswaps;
+    garbage->since_tick = clock_tick();
+    /* It may be saved half removed, and without shards there can't be items. */
+    for (uint32_t i = 0; i < strings->nlayers; i++)
+        strings->layers[i].nitems = strings->layers[i].nstored = 0;
+    append(garbage);
+    table_add(garbage);
+    npending++;
+}
+
+static void drop(struct garbage *garbage) {
+    unchain(garbage);
+    table_remove(garbage);
+    npending--;
+    descriptor_free(garbage->strings);
+    RedisModule_Free(garbage);
+}
+
+/* ---- births and deaths ---- */
+
+void garbage_born(const struct descriptor *descriptor) {
     statistics_join(descriptor);
     acquire();
-    struct entry *entry = find_or_add(descriptor->id);
-    entry->nlive++;
-    set_garbage(entry, NULL);
+    living_add(descriptor->id);
+    for (struct garbage *garbage; (garbage = find(descriptor->id));) drop(garbage);
     release();
 }
 
-void registry_died(struct descriptor *descriptor) {
+void garbage_died(struct descriptor *descriptor, int db) {
     statistics_leave(descriptor);
-    acquire();
-    struct entry **at = find(descriptor->id), *entry = *at;
     descriptor_disown(descriptor);
-    if (entry->nlive > 1 || descriptor_nshards(descriptor) == 0) {
-        if (--entry->nlive == 0) remove_entry(at);
-        descriptor_free(descriptor);
-    } else {
-        entry->nlive = 0;
-        set_garbage(entry, descriptor);
-    }
-    release();
-}
-
-void registry_left(struct descriptor *descriptor) {
-    statistics_leave(descriptor);
     acquire();
-    struct entry **at = find(descriptor->id);
-    if (--(*at)->nlive == 0) remove_entry(at);
+    if (living_remove(descriptor->id) && descriptor_nshards(descriptor) > 0) {
+        add(descriptor, db, false);
+        descriptor = NULL;
+    }
     release();
     descriptor_free(descriptor);
 }
 
-enum filter_state registry_state(uint64_t id) {
+void garbage_give_up(struct descriptor *strings, int db) {
     acquire();
-    const struct entry *entry = *find(id);
-    const enum filter_state state = !entry             ? FILTER_UNKNOWN
-                                    : entry->nlive > 0 ? FILTER_LIVE
-                                                       : FILTER_DEAD;
+    add(strings, db, true);
     release();
-    return state;
 }
 
-static uint64_t tick = 1;
-
-uint64_t registry_tick(void) {
-    return tick;
+void garbage_left(struct descriptor *descriptor) {
+    statistics_leave(descriptor);
+    living_remove(descriptor->id);
+    descriptor_free(descriptor);
 }
 
-struct registry_counts registry_count(void) {
+bool garbage_has(uint64_t id) {
     acquire();
-    const struct registry_counts counts = {nentries - npending, npending, nremoved};
+    const bool has = find(id) != NULL;
+    release();
+    return has;
+}
+
+struct garbage_counts garbage_count(void) {
+    acquire();
+    const struct garbage_counts counts = {npending, nremoved, nlookups};
     release();
     return counts;
 }
 
-/* ---- the sweeper ---- */
+/* ---- databases ---- */
 
-/* Names of the first few shards of the dead filter that have not been dealt with. */
-static size_t next_names(const struct descriptor *garbage, RedisModuleString **names, size_t max) {
-    size_t n = 0;
-    for (uint32_t i = 0; i < garbage->nlayers; i++) {
-        const struct layer *layer = &garbage->layers[i];
-        for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
-            if (!layer_shard_created(layer, j)) continue;
-            if (n == max) return n;
-            names[n++] = shard_name(garbage, i, j);
-        }
-    }
-    return n;
+void garbage_databases_swapped(void) {
+    nswaps++;
 }
 
-/* The first n of them have been dealt with. */
-static void forget_names(struct descriptor *garbage, size_t n) {
-    for (uint32_t i = 0; i < garbage->nlayers; i++) {
-        struct layer *layer = &garbage->layers[i];
-        layer->nitems = 0; /* it may be saved like this, and without shards there can't be items */
-        if (layer_is_joined(layer)) { /* gone with its home */
-            if (!layer_shard_created(&garbage->layers[layer->home], 0)) layer_mark_lost(layer, 0);
-            continue;
-        }
-        for (uint32_t j = 0; j < layer->layout.nshards && n > 0; j++) {
-            if (!layer_shard_created(layer, j)) continue;
-            layer_mark_lost(layer, j);
-            n--;
-        }
+/* The database in which to look, or DATABASE_UNKNOWN. */
+static int likely_database(struct garbage *garbage) {
+    if (garbage->nswaps != nswaps) {
+        garbage->db = DATABASE_UNKNOWN;
+        garbage->db_found = false;
+        garbage->nswaps = nswaps;
     }
+    return garbage->db;
 }
 
-/* False if the server refused, as it does while its cluster is down. */
-static bool unlink_names(RedisModuleCtx *ctx, RedisModuleString **names, size_t n, bool primary) {
+static bool exists(RedisModuleCtx *ctx, RedisModuleString *name, int db) {
+    if (RedisModule_SelectDb(ctx, db) != REDISMODULE_OK) return false;
+    nlookups++;
+    RedisModuleKey *key =
+        RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
+    RedisModule_CloseKey(key);
+    return key != NULL;
+}
+
+/* Searches all databases for a string; true if one has it, which then is that of all strings of this filter. */
+static bool find_database(RedisModuleCtx *ctx, struct garbage *garbage, RedisModuleString *name) {
     for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
-        RedisModuleCallReply *reply =
-            RedisModule_Call(ctx, "UNLINK", primary ? "!v" : "v", names, n);
-        const bool done = reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_INTEGER;
-        if (done) nremoved += (uint64_t)RedisModule_CallReplyInteger(reply);
-        if (reply) RedisModule_FreeCallReply(reply);
-        if (!done) return false;
-    }
-    return true;
-}
-
-static bool any_exists(RedisModuleCtx *ctx, const struct descriptor *garbage) {
-    for (uint32_t i = 0; i < garbage->nlayers; i++) {
-        for (uint32_t j = 0; j < layer_nstrings(&garbage->layers[i]); j++) {
-            if (!layer_shard_created(&garbage->layers[i], j)) continue;
-            RedisModuleString *name = shard_name(garbage, i, j);
-            bool there = false;
-            for (int db = 0; !there && RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
-                RedisModuleKey *key =
-                    RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
-                there = key != NULL;
-                RedisModule_CloseKey(key);
-            }
-            RedisModule_FreeString(NULL, name);
-            if (there) return true;
-        }
+        if (RedisModule_DbSize(ctx) == 0 || !exists(ctx, name, db)) continue;
+        garbage->db = db;
+        garbage->db_found = true;
+        return true;
     }
     return false;
 }
 
-/* Removes shards of one dead filter, at most *budget; true when none is left. The lock is not held meanwhile. */
-static bool sweep_one(RedisModuleCtx *ctx, struct descriptor *garbage, bool primary,
-                      size_t *budget) {
-    while (*budget > 0) {
-        RedisModuleString *names[NAMES_PER_CALL];
-        const size_t n = next_names(garbage, names, NAMES_PER_CALL);
-        if (n == 0) return true;
-        const bool done = unlink_names(ctx, names, n, primary);
-        for (size_t i = 0; i < n; i++) RedisModule_FreeString(NULL, names[i]);
-        if (!done) return false;
-        forget_names(garbage, n);
-        *budget -= n < *budget ? n : *budget;
-    }
-    return descriptor_nshards(garbage) == 0;
+/* Is the string there? If so, garbage->db tells where. */
+static bool is_there(RedisModuleCtx *ctx, struct garbage *garbage, RedisModuleString *name) {
+    const int db = likely_database(garbage);
+    if (garbage->db_found) return exists(ctx, name, db);
+    if (db != DATABASE_UNKNOWN && exists(ctx, name, db)) return garbage->db_found = true;
+    return find_database(ctx, garbage, name);
 }
 
-/* Takes any dead filter out of the table that the server may deal with now, from bucket *at on. */
-static struct descriptor *take_garbage(size_t *at, bool primary, uint64_t *id, bool *overdue) {
-    struct descriptor *garbage = NULL;
-    acquire();
-    for (; !garbage && *at < nbuckets; ++*at) {
-        for (struct entry *entry = buckets[*at]; entry && !garbage; entry = entry->next) {
-            if (!entry->garbage) continue;
-            if (primary && cluster_slot_state_read(entry->garbage) == SLOT_MOVING) continue;
-            garbage = entry->garbage;
-            *id = entry->id;
-            *overdue = !primary && entry->nwaits++ >= PATIENCE;
-            entry->garbage = NULL; /* stays counted in npending until give_back or forget */
-        }
+/* ---- removing ---- */
+
+/* UNLINKs the strings where they should be; the number of those that were there, or -1 if the server refused, as it does
+ * while its cluster is down. */
+static long long unlink_names(RedisModuleCtx *ctx, int db, RedisModuleString **names, size_t n,
+                              bool replicate) {
+    if (RedisModule_SelectDb(ctx, db) != REDISMODULE_OK) return 0;
+    nlookups += n;
+    RedisModuleCallReply *reply = RedisModule_Call(ctx, "UNLINK", replicate ? "!v" : "v", names, n);
+    const bool done = reply && RedisModule_CallReplyType(reply) == REDISMODULE_REPLY_INTEGER;
+    const long long nfound = done ? RedisModule_CallReplyInteger(reply) : -1;
+    if (reply) RedisModule_FreeCallReply(reply);
+    if (done) nremoved += (uint64_t)nfound;
+    return nfound;
+}
+
+/* Removes strings wherever they are; false if the server refused. */
+static bool remove_names(RedisModuleCtx *ctx, struct garbage *garbage, RedisModuleString **names,
+                         size_t n, bool replicate) {
+    const int db = likely_database(garbage);
+    if (db != DATABASE_UNKNOWN) {
+        const long long nfound = unlink_names(ctx, db, names, n, replicate);
+        if (nfound < 0) return false;
+        if (nfound > 0) garbage->db_found = true;
+        if (garbage->db_found) return true; /* who is not there is nowhere */
     }
+    for (size_t i = 0; i < n; i++)
+        if (find_database(ctx, garbage, names[i]))
+            return unlink_names(ctx, garbage->db, names + i, n - i, replicate) >= 0;
+    return true;
+}
+
+enum outcome {
+    DONE,        /* nothing is left */
+    INTERRUPTED, /* time is up */
+    WAITS,       /* it must wait for others */
+    REFUSED,     /* all must wait: the server does not let us */
+};
+
+static enum outcome remove_strings(RedisModuleCtx *ctx, struct garbage *garbage, bool replicate,
+                                   int64_t deadline_us) {
+    struct descriptor *strings = garbage->strings;
+    for (;;) {
+        RedisModuleString *names[NAMES_PER_CALL];
+        struct string_cursor found[NAMES_PER_CALL], at = garbage->removed;
+        /* One at a time as long as it may have to be searched for. */
+        const size_t max = garbage->db_found ? NAMES_PER_CALL : 1;
+        size_t n = 0, nbytes = 0;
+        while (n < max && nbytes < BYTES_PER_CALL && descriptor_next_string(strings, &at)) {
+            nbytes += descriptor_string_bytes(strings, at.layer);
+            names[n] = shard_name(strings, at.layer, at.shard);
+            found[n++] = at;
+        }
+        if (n == 0) return DONE;
+        const bool done = remove_names(ctx, garbage, names, n, replicate);
+        for (size_t i = 0; i < n; i++) RedisModule_FreeString(NULL, names[i]);
+        if (!done) return REFUSED;
+        for (size_t i = 0; i < n; i++) descriptor_forget_string(strings, &found[i]);
+        garbage->removed = at;
+        if (clock_monotonic_us() >= deadline_us) return INTERRUPTED;
+    }
+}
+
+/* For a server that may only look: none is left once all of them, one after the other, were not there. */
+static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, int64_t deadline_us) {
+    const struct descriptor *strings = garbage->strings;
+    for (struct string_cursor at = garbage->absent; descriptor_next_string(strings, &at);) {
+        if (clock_monotonic_us() >= deadline_us) return INTERRUPTED;
+        RedisModuleString *name = shard_name(strings, at.layer, at.shard);
+        const bool there = is_there(ctx, garbage, name);
+        RedisModule_FreeString(NULL, name);
+        if (there) return WAITS;
+        garbage->absent = at;
+    }
+    return DONE;
+}
+
+static enum outcome sweep_one(RedisModuleCtx *ctx, struct garbage *garbage, bool primary,
+                              int64_t deadline_us) {
+    if (!primary) {
+        /* In a cluster the shards of what is gone may have still to travel, and a replica can't tell. */
+        const bool overdue = clock_tick() - garbage->since_tick >= PATIENCE_TICKS;
+        return overdue && !cluster_enabled(ctx) ? remove_strings(ctx, garbage, false, deadline_us)
+                                                : look(ctx, garbage, deadline_us);
+    }
+    switch (cluster_slot_state_to_sweep(ctx, cluster_filter_slot(garbage->strings))) {
+    case SLOT_OWNED:
+        return remove_strings(ctx, garbage, true, deadline_us);
+    case SLOT_FOREIGN:
+        return look(ctx, garbage, deadline_us);
+    default:
+        return WAITS;
+    }
+}
+
+/* The oldest, unless all have been looked at since the tick. */
+static struct garbage *next_to_sweep(void) {
+    acquire();
+    struct garbage *garbage = oldest && oldest->looked_tick != clock_tick() ? oldest : NULL;
     release();
     return garbage;
 }
 
-/* Ends what take_garbage began: puts the rest back, or forgets the filter. It may have come back to life meanwhile:
- * then it is not ours any more. */
-static void finish_garbage(struct descriptor *garbage, uint64_t id, bool done) {
-    acquire();
-    struct entry **at = find(id);
-    if (*at && (*at)->nlive == 0) {
-        (*at)->garbage = garbage;
-        garbage = NULL;
-        if (done) remove_entry(at);
+/* The job. Those that wait are looked at once per tick at most, for one budget. */
+static bool sweep(RedisModuleCtx *ctx, int64_t deadline_us) {
+    const int flags = RedisModule_GetContextFlags(ctx);
+    /* While clients are paused (CLIENT PAUSE, failover) the data set must stand still: a server that finds something
+     * to replicate then ends itself. */
+    if (flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) ||
+        RedisModule_AvoidReplicaTraffic())
+        return false;
+    bool progress = false;
+    for (struct garbage *garbage; (garbage = next_to_sweep());) {
+        const enum outcome outcome =
+            sweep_one(ctx, garbage, flags & REDISMODULE_CTX_FLAGS_MASTER, deadline_us);
+        if (outcome == INTERRUPTED) return true;
+        if (outcome == REFUSED) return false;
+        acquire();
+        if (outcome == DONE) {
+            drop(garbage);
+            progress = true;
+        } else {
+            garbage->looked_tick = clock_tick();
+            unchain(garbage);
+            append(garbage);
+        }
+        release();
+        if (clock_monotonic_us() >= deadline_us) return progress;
     }
-    release();
-    descriptor_free(garbage);
+    return false;
 }
 
-static void sweep(RedisModuleCtx *ctx, bool primary) {
-    size_t budget = NAMES_PER_RUN, at = 0;
-    uint64_t id;
-    bool overdue;
-    if (primary) cluster_read_slots(ctx);
-    for (struct descriptor *garbage;
-         budget > 0 && (garbage = take_garbage(&at, primary, &id, &overdue));) {
-        bool done;
-        /* In a cluster the shards of what is gone may have still to travel, and a replica can't tell. */
-        if (primary ? cluster_slot_state_read(garbage) == SLOT_OWNED
-                    : overdue && !cluster_enabled(ctx))
-            done = sweep_one(ctx, garbage, primary, &budget);
-        else
-            done = !any_exists(ctx, garbage);
-        finish_garbage(garbage, id, done);
-    }
+void garbage_start(void) {
+    /* As for the living: the child finds the list whole. */
+    pthread_atfork(acquire, release, release);
+    jobs_add(sweep);
 }
 
-/* Deletes them here and now, without replicating it. */
-static void purge(RedisModuleCtx *ctx, struct descriptor *garbage) {
-    RedisModuleString *name;
-    while (next_names(garbage, &name, 1) == 1) {
-        for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
+/* ---- removing without a word to others ---- */
+
+static void purge(RedisModuleCtx *ctx, struct garbage *garbage) {
+    for (struct string_cursor at = garbage->removed;
+         descriptor_next_string(garbage->strings, &at);) {
+        RedisModuleString *name = shard_name(garbage->strings, at.layer, at.shard);
+        if (is_there(ctx, garbage, name)) {
+            RedisModule_SelectDb(ctx, garbage->db);
             RedisModuleKey *key =
                 RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE);
-            if (key) RedisModule_DeleteKey(key);
+            RedisModule_DeleteKey(key);
             RedisModule_CloseKey(key);
         }
         RedisModule_FreeString(NULL, name);
-        forget_names(garbage, 1);
     }
 }
 
-void registry_purge(RedisModuleCtx *ctx, uint64_t id) {
+void garbage_purge(RedisModuleCtx *ctx, uint64_t id) {
     acquire();
-    const struct entry *entry = *find(id);
-    struct descriptor *garbage = entry ? entry->garbage : NULL;
-    release(); /* only this thread removes garbage */
-    if (garbage) purge(ctx, garbage);
+    struct garbage *garbage = find(id);
+    release();
+    if (garbage) purge(ctx, garbage); /* a birth follows, which drops it */
 }
 
-void registry_purge_child(RedisModuleCtx *ctx) {
-    cluster_read_slots(ctx);
-    for (size_t i = 0; i < nbuckets; i++) {
-        for (struct entry *entry = buckets[i]; entry; entry = entry->next) {
-            /* In a slot that moves between nodes they are not dead: they have still to travel. */
-            if (entry->garbage && cluster_slot_state_read(entry->garbage) == SLOT_OWNED)
-                purge(ctx, entry->garbage);
-        }
+void garbage_purge_child(RedisModuleCtx *ctx) {
+    for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
+        /* In a slot that moves between nodes they are not dead: they have still to travel. */
+        const unsigned slot = cluster_filter_slot(garbage->strings);
+        if (cluster_slot_state_to_sweep(ctx, slot) == SLOT_OWNED) purge(ctx, garbage);
     }
-}
-
-static void on_timer(RedisModuleCtx *ctx, void *data) {
-    (void)data;
-    tick++;
-    const int flags = RedisModule_GetContextFlags(ctx);
-    const bool loading =
-        flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING);
-    /* While clients are paused (CLIENT PAUSE, failover) the data set must stand still: a server that finds something
-     * to replicate then ends itself. */
-    if (!loading && !RedisModule_AvoidReplicaTraffic() && registry_count().npending > 0)
-        sweep(ctx, flags & REDISMODULE_CTX_FLAGS_MASTER);
-    RedisModule_CreateTimer(ctx, PERIOD_MS, on_timer, NULL);
-}
-
-void registry_start(RedisModuleCtx *ctx) {
-    resize(64);
-    /* A fork copies the lock in whatever state it is: hold it, so that the child finds the table whole. */
-    pthread_atfork(acquire, release, release);
-    RedisModule_CreateTimer(ctx, PERIOD_MS, on_timer, NULL);
 }
 
 /* ---- RDB ---- */
 
-bool registry_has_something_to_save(void) {
+void garbage_save(RedisModuleIO *rdb) {
     acquire();
-    const bool something = identity_nrestores() > 0 || npending > 0;
-    release();
-    return something;
-}
-
-void registry_save(RedisModuleIO *rdb) {
-    acquire();
-    RedisModule_SaveUnsigned(rdb, identity_nrestores());
     RedisModule_SaveUnsigned(rdb, npending);
-    for (size_t i = 0; i < nbuckets; i++) {
-        for (const struct entry *entry = buckets[i]; entry; entry = entry->next) {
-            if (!entry->garbage) continue;
-            size_t nbytes;
-            char *bytes = descriptor_bytes(entry->garbage, &nbytes);
-            RedisModule_SaveStringBuffer(rdb, bytes, nbytes);
-            RedisModule_Free(bytes);
-        }
+    for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
+        size_t nbytes;
+        char *bytes = descriptor_bytes(garbage->strings, &nbytes);
+        RedisModule_SaveUnsigned(rdb, garbage->given_up);
+        RedisModule_SaveUnsigned(rdb, (uint64_t)(likely_database(garbage) - DATABASE_UNKNOWN));
+        RedisModule_SaveStringBuffer(rdb, bytes, nbytes);
+        RedisModule_Free(bytes);
     }
     release();
 }
 
-bool registry_load(RedisModuleIO *rdb) {
-    const uint64_t restores = RedisModule_LoadUnsigned(rdb), n = RedisModule_LoadUnsigned(rdb);
+/* The list comes behind all keys: a filter that was loaded is not dead, whatever the list says. What it says of the others
+ * takes the place of what was known before. */
+static void add_loaded(struct descriptor *strings, int db, bool given_up) {
+    acquire();
+    const bool lives = living_has(strings->id);
+    for (struct garbage *old; !lives && (old = find(strings->id));) drop(old);
+    if (given_up || !lives) {
+        add(strings, db, given_up);
+        strings = NULL;
+    }
+    release();
+    descriptor_free(strings);
+}
+
+bool garbage_load(RedisModuleIO *rdb) {
+    const uint64_t n = RedisModule_LoadUnsigned(rdb);
     for (uint64_t i = 0; i < n; i++) {
+        const bool given_up = RedisModule_LoadUnsigned(rdb);
+        const uint64_t db = RedisModule_LoadUnsigned(rdb);
         size_t nbytes;
         char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
         if (!bytes) return false;
         const char *problem;
-        struct descriptor *garbage = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
+        struct descriptor *strings = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
         RedisModule_Free(bytes);
-        if (!garbage) {
+        if (!strings) {
             RedisModule_LogIOError(
                 rdb, "warning", "bf: a removed filter in the RDB file is unreadable: %s", problem);
             return false;
         }
-        acquire();
-        struct entry *entry = find_or_add(garbage->id);
-        if (entry->nlive == 0) {
-            set_garbage(entry, garbage);
-            garbage = NULL;
-        }
-        release();
-        descriptor_free(garbage);
+        add_loaded(strings, db <= INT_MAX ? (int)db + DATABASE_UNKNOWN : DATABASE_UNKNOWN,
+                   given_up);
     }
-    if (RedisModule_IsIOError(rdb)) return false;
-    identity_set_nrestores(restores);
-    return true;
+    return !RedisModule_IsIOError(rdb);
 }

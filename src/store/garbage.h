@@ -1,52 +1,52 @@
-/* registry.h: which filters live, and what the dead ones left behind. Makes many keys behave as one: when the last
- * value with a filter's id is gone, however it went, its shards are garbage and are removed soon after. */
-#ifndef REGISTRY_H
-#define REGISTRY_H
+/* garbage.h: strings that no filter needs any more, and the job that removes them. Makes many keys behave as one: when the
+ * last value with a filter's id is gone, however it went, its shards are garbage and are removed soon after. */
+#ifndef GARBAGE_H
+#define GARBAGE_H
 
 #include "core/descriptor.h"
 #include "redismodule.h"
 
-/* Starts the sweeper. Once, when the module is loaded. */
-void registry_start(RedisModuleCtx *ctx);
+#define DATABASE_UNKNOWN (-1)
 
-/* A value with this descriptor came to life (created, loaded, restored, copied). */
-void registry_born(const struct descriptor *descriptor);
+/* Starts the sweeper. Once, when the module is loaded, after living_start. */
+void garbage_start(void);
 
-/* A value died. Takes the descriptor over. May be called on a background thread. */
-void registry_died(struct descriptor *descriptor);
+/* A value with this descriptor came to life (created, loaded, restored, copied): nothing with its id is garbage. */
+void garbage_born(const struct descriptor *descriptor);
 
-/* Deletes what is left of a filter that died without any other server knowing of it, before its id is used again. */
-void registry_purge(RedisModuleCtx *ctx, uint64_t id);
+/* A value died, in this database if it is known. Takes the descriptor over. May be called on any thread. */
+void garbage_died(struct descriptor *descriptor, int db);
 
-/* Deletes the shards of the dead from the memory of a child that is about to rewrite the AOF: what it writes has no
- * room for a list of them. */
-void registry_purge_child(RedisModuleCtx *ctx);
+/* A filter that lives has no use for these strings of its own any more: those that are marked as created in a descriptor
+ * with its id and tag. Takes it over. */
+void garbage_give_up(struct descriptor *strings, int db);
 
 /* A value left for another cluster node, where its shards will follow it: none of them is garbage here. Takes the
  * descriptor over. */
-void registry_left(struct descriptor *descriptor);
+void garbage_left(struct descriptor *descriptor);
 
-/* What is known here of a filter. */
-enum filter_state {
-    FILTER_UNKNOWN, /* never seen, or long gone */
-    FILTER_LIVE,
-    FILTER_DEAD, /* its shards are about to be removed */
-};
-enum filter_state registry_state(uint64_t id);
+/* Are strings of this filter waiting to be removed? */
+bool garbage_has(uint64_t id);
 
-/* Changes whenever the server has served other clients for a while, never during a command. Not 0. */
-uint64_t registry_tick(void);
+/* Deletes what is left of a filter that died without any other server knowing of it, before its id is used again. */
+void garbage_purge(RedisModuleCtx *ctx, uint64_t id);
 
-/* What must outlive a restart from an RDB file: the dead whose shards are still there, and the count of restores. */
-bool registry_has_something_to_save(void);
-void registry_save(RedisModuleIO *rdb);
-bool registry_load(RedisModuleIO *rdb);
+/* Deletes all garbage from the memory of a child that is about to rewrite the AOF: what it writes has no room for a list
+ * of it. */
+void garbage_purge_child(RedisModuleCtx *ctx);
 
-struct registry_counts {
-    uint64_t nlive;    /* filters alive */
+/* Two databases changed their numbers. */
+void garbage_databases_swapped(void);
+
+/* The list, for RDB files: it must outlive a restart. garbage_load returns false for a list that can't be read. */
+void garbage_save(RedisModuleIO *rdb);
+bool garbage_load(RedisModuleIO *rdb);
+
+struct garbage_counts {
     uint64_t npending; /* dead filters whose shards are not yet removed */
     uint64_t nremoved; /* shards removed since the module was loaded */
+    uint64_t nlookups; /* names looked up in a database for that */
 };
-struct registry_counts registry_count(void);
+struct garbage_counts garbage_count(void);
 
 #endif

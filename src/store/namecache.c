@@ -1,18 +1,24 @@
-/* A name means another filter, or none, once the value that it stood for was unlinked or freed, databases were emptied or
- * exchanged, or its time to live ran out. The first two are callbacks of the type, the third are events, each of them
- * before the next command can run; filters with a time to live are never remembered, and a notification tells of one
- * that gets it. So nothing is remembered that is not true, and what is remembered is our own memory, which the server
- * does not move. (A shard is the server's: it must be opened each time.)
+/* A name means another filter, or none, once the value that it stood for was unlinked or freed, another one was made,
+ * databases or slots were emptied or exchanged, or its time to live ran out. The first three are callbacks of the type,
+ * the next are events, each of them before the next command can run; filters with a time to live are never remembered,
+ * and a notification tells of one that gets it. What is remembered is our own memory, which the server does not move. (A
+ * shard is the server's: it must be opened each time.)
  *
- * All is forgotten every tenth of a second nevertheless: the server shall see that the filter is used (OBJECT IDLETIME).
+ * A server may learn to take values away in yet another way, and not tell. Then what is remembered here is old, for a
+ * tenth of a second at most or until the name means another filter, but it is never memory that was given back: that
+ * happens on the main thread alone (retired.h), which forgets first. Its shards were taken away with it, since they are
+ * keys beside it, and shards that are not there are an error and not an answer.
+ *
+ * All is forgotten at every tick nevertheless: the server shall see that the filter is used (OBJECT IDLETIME).
  * A server that evicts must see it every time, so that there nothing is remembered at all. */
 #include "store/namecache.h"
 
 #include <stdatomic.h>
 #include <string.h>
 
+#include "store/jobs.h"
+
 #define PLACES    64u /* a power of two */
-#define PERIOD_MS 100
 #define MAX_BYTES 104 /* of a name: an entry takes two cache lines */
 
 struct entry {
@@ -64,28 +70,14 @@ void recent_forget(void) {
     atomic_fetch_add(&epoch, 1);
 }
 
-static void OnWholeDatabase(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
-                            void *data) {
+/* The job. */
+static bool forget(RedisModuleCtx *ctx, int64_t deadline_us) {
     (void)ctx;
-    (void)event;
-    (void)what;
-    (void)data;
+    (void)deadline_us;
     recent_forget();
+    return false;
 }
 
-static void on_timer(RedisModuleCtx *ctx, void *data) {
-    (void)data;
-    recent_forget();
-    RedisModule_CreateTimer(ctx, PERIOD_MS, on_timer, NULL);
-}
-
-bool recent_start(RedisModuleCtx *ctx) {
-    const RedisModuleEvent events[] = {{REDISMODULE_EVENT_FLUSHDB, 1},
-                                       {REDISMODULE_EVENT_SWAPDB, 1},
-                                       {REDISMODULE_EVENT_REPL_ASYNC_LOAD, 1}};
-    for (size_t i = 0; i < sizeof events / sizeof *events; i++)
-        if (RedisModule_SubscribeToServerEvent(ctx, events[i], OnWholeDatabase) != REDISMODULE_OK)
-            return false;
-    RedisModule_CreateTimer(ctx, PERIOD_MS, on_timer, NULL);
-    return true;
+void recent_start(void) {
+    jobs_add(forget);
 }

@@ -3,10 +3,10 @@
 #ifndef RECENT_H
 #define RECENT_H
 
-#include "store/strings.h"
+#include "store/value.h"
 
-/* Registers for what the server does to whole databases; false if it can't. */
-bool recent_start(RedisModuleCtx *ctx);
+/* Once, when the module is loaded. */
+void recent_start(void);
 
 /* The filter under this name in the selected database, or NULL: then the key must be opened. */
 struct filter *recent_find(RedisModuleCtx *ctx, const RedisModuleString *name);

@@ -1,7 +1,5 @@
 #include "store/statistics.h"
 
-#include "store/garbage.h"
-
 struct statistics statistics;
 
 /* Adopted strings are not counted: others make them and remove them. */
@@ -15,22 +13,20 @@ static uint64_t count_shards(const struct descriptor *descriptor) {
 
 void statistics_join(const struct descriptor *descriptor) {
     statistics.nshards += count_shards(descriptor);
-    statistics.nbytes += descriptor_shard_bytes(descriptor);
+    statistics.nbytes += descriptor_nstored(descriptor);
     statistics.nitems += descriptor_nitems(descriptor);
 }
 
 void statistics_leave(const struct descriptor *descriptor) {
     statistics.nshards -= count_shards(descriptor);
-    statistics.nbytes -= descriptor_shard_bytes(descriptor);
+    statistics.nbytes -= descriptor_nstored(descriptor);
     statistics.nitems -= descriptor_nitems(descriptor);
 }
 
-void statistics_shard_created(const struct layer *layer) {
-    if (!layer_is_joined(layer)) {
-        statistics.nshards++;
-        statistics.nbytes += SHARD_HEADER_BYTES;
-    }
-    statistics.nbytes += layout_shard_bytes(&layer->layout);
+void statistics_count(int64_t nstrings, int64_t nbytes, int64_t nlost) {
+    statistics.nshards += (uint64_t)nstrings;
+    statistics.nbytes += (uint64_t)nbytes;
+    statistics.nlost += (uint64_t)nlost;
 }
 
 static struct work before_loading;
@@ -41,33 +37,4 @@ void statistics_loading_starts(void) {
 
 void statistics_loading_ends(void) {
     statistics.work = before_loading;
-}
-
-static void OnInfo(RedisModuleInfoCtx *info, int for_crash_report) {
-    /* The crash may have come while the registry was locked. */
-    const struct registry_counts registry =
-        for_crash_report ? (struct registry_counts){0} : registry_count();
-    const struct {
-        const char *name;
-        uint64_t value;
-    } fields[] = {
-        {"filters", registry.nlive},
-        {"shards", statistics.nshards},
-        {"bytes", statistics.nbytes},
-        {"items", statistics.nitems + statistics.nitems_since},
-        {"adds", statistics.work.nadds},
-        {"items_added", statistics.work.nadded},
-        {"checks", statistics.work.nchecks},
-        {"hits", statistics.work.nhits},
-        {"shards_lost", statistics.nlost},
-        {"sweeps_pending", registry.npending},
-        {"shards_removed", registry.nremoved},
-    };
-    if (RedisModule_InfoAddSection(info, NULL) != REDISMODULE_OK) return;
-    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
-        RedisModule_InfoAddFieldULongLong(info, fields[i].name, fields[i].value);
-}
-
-bool statistics_start(RedisModuleCtx *ctx) {
-    return RedisModule_RegisterInfoFunc(ctx, OnInfo) == REDISMODULE_OK;
 }

@@ -6,7 +6,6 @@
 #include <stdatomic.h>
 
 #include "core/descriptor.h"
-#include "redismodule.h"
 
 struct statistics {
     /* What there is now. Values may die on a background thread. */
@@ -31,7 +30,8 @@ extern struct statistics statistics;
 void statistics_join(const struct descriptor *descriptor);
 void statistics_leave(const struct descriptor *descriptor);
 
-void statistics_shard_created(const struct layer *layer);
+/* There are so many more shards, of so many more bytes, and so many more of them are known to be lost. */
+void statistics_count(int64_t nstrings, int64_t nbytes, int64_t nlost);
 
 static inline void statistics_added(size_t nadds, size_t nadded) {
     statistics.nitems_since += nadded;
@@ -47,8 +47,5 @@ static inline void statistics_checked(size_t nchecks, size_t nhits) {
 /* Reading an append-only file repeats commands of the past: what is done in between is not work of this server's life. */
 void statistics_loading_starts(void);
 void statistics_loading_ends(void);
-
-/* Registers INFO bf; false if the server refuses. */
-bool statistics_start(RedisModuleCtx *ctx);
 
 #endif

@@ -17,13 +17,24 @@ import time
 import redis
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-WAIT = 30  # seconds; no wait is longer
+WAIT = 60  # seconds; no wait is longer
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def take_port():
+    """A free port and the claim to it, as in tests/integration/server.c: nobody else takes it while
+    the server is down."""
+    for attempt in range(10000):
+        port = 10000 + (os.getpid() * 7919 + attempt) % 10000
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind("\0shardbloom-port-%d" % port)
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                s.bind(("127.0.0.1", port))
+            return port, claim
+        except OSError:
+            claim.close()
+    raise RuntimeError("no free port")
 
 
 def die_with_parent():
@@ -32,10 +43,11 @@ def die_with_parent():
 
 
 class Server:
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, module_arguments=()):
         self.dir = tempfile.mkdtemp(prefix="shardbloom-")
-        self.port = free_port()
+        self.port, self.claim = take_port()
         self.arguments = arguments
+        self.module_arguments = module_arguments
         self.process = None
         self.redis = None
         self.start()
@@ -51,7 +63,7 @@ class Server:
         self.process = subprocess.Popen(
             [os.environ.get("SERVER") or "redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
              "--dir", self.dir, "--save", "", "--enable-debug-command", "yes",
-             *self.arguments, "--loadmodule", module],
+             *self.arguments, "--loadmodule", module, *self.module_arguments],
             stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=environment,
             preexec_fn=die_with_parent)
         self.redis = self.client()
@@ -97,6 +109,7 @@ class Server:
             self.process.terminate()
             self.process.wait(WAIT)
             self.log.close()
+        self.claim.close()
         code = self.process.returncode
         text = self.tail()
         shutil.rmtree(self.dir, ignore_errors=True)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NDATABASES = 16, STEP_MS = 20, LIMIT_MS = 10000 };
+enum { NDATABASES = 16, STEP_MS = 10, LIMIT_MS = 60000 };
 
 /* The shard names of one database: found as keys, and claimed by filters. */
 typedef struct {

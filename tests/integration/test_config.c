@@ -3,6 +3,7 @@
 #include "client.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
@@ -18,8 +19,8 @@ static void check_settings(Client *c, const char *error, const char *size, const
     }
 }
 
-/* What BF.ADD makes of them. The error rate and the shard size show in the plan's numbers, so a filter made with the
- * settings spelled out must look the same. */
+/* What BF.ADD makes of them. The error rate and the shard size show in the plan's numbers, so a
+ * filter made with the settings spelled out must look the same. */
 static void check_effect(Client *c, const char *error, const char *size, const char *expansion,
                          const char *shard) {
     static int nfilters;
@@ -176,4 +177,19 @@ TEST(config_rewrite) {
     CHECK(strstr(file, "bf.error-rate 0.0003") || strstr(file, "bf.error-rate \"0.0003\""));
     CHECK(strstr(file, "bf.expansion 5") != NULL);
     CHECK(strstr(file, "INITIAL_SIZE 4000") || strstr(file, "bf.initial-size 4000"));
+}
+
+/* RedisBloom is called bf, and some servers come with it. Any module of that name will do here: a copy of our own. */
+TEST(another_module_called_bf_is_named_as_the_reason) {
+    Server *s = server_start("enable-module-command yes");
+    const char *module = getenv("MODULE");
+    char line[1024];
+    snprintf(line, sizeof(line), "cp '%s' '%s/other.so'",
+             module && *module ? module : "./shardbloom.so", s->dir);
+    REQUIRE(system(line) == 0);
+    EXPECT(s->client, "-ERR...", "MODULE LOAD %s/other.so", s->dir);
+    CHECK_LOGGED(s, "a module called bf is loaded already");
+    CHECK_LOGGED(s, "RedisBloom, which has the same commands: remove its loadmodule line");
+    CHECK(!server_logged(s, "this server has no"));
+    EXPECT(s->client, ":1", "BF.ADD k a"); /* the first one goes on */
 }

@@ -8,7 +8,7 @@
 #include "core/chunk.h"
 #include "client.h"
 #include "corrupt.h"
-#include "core/descriptor.h"
+#include "core/encoding.h"
 #include "snapshot.h"
 
 #include <stdio.h>
@@ -268,7 +268,15 @@ static bool restore_one(Client *c, const Bytes dumps[NSHAPES], int n) {
     return accepted;
 }
 
+/* Redis 8.6 counts the peak at each allocation, and so also what it takes itself, for a moment, when it unpacks a string
+ * whose forged length says 4 GB: a plain string does the same there without any module. So with compression it is what
+ * is in use after each payload that must stay small, and without it also what was in use while it was read. */
+static void check_memory(Server *s, bool compressed, double limit) {
+    CHECK_RANGE((double)server_info(s, compressed ? "used_memory" : "used_memory_peak"), 0, limit);
+}
+
 static void check_restore(const char *compression) {
+    const bool compressed = strcmp(compression, "yes") == 0;
     char config[128];
     snprintf(config, sizeof config,
              "appendonly yes\nappendfsync no\nauto-aof-rewrite-percentage 0\nrdbcompression %s",
@@ -283,10 +291,8 @@ static void check_restore(const char *compression) {
     for (; go_on(done, 1200); done++) {
         naccepted += restore_one(c, dumps, done);
         if (check_failures() > 3) return;
-        if (done % 400 == 399) {
-            persist(s);
-            CHECK_RANGE((double)server_info(s, "used_memory_peak"), 0, (double)used + MAX_GROWTH);
-        }
+        check_memory(s, compressed, (double)used + MAX_GROWTH);
+        if (done % 400 == 399) persist(s);
     }
     CHECK(naccepted > done / 50 && naccepted < done);
     if (in_detail()) printf("    %d payloads, %d accepted\n", done, naccepted);
@@ -581,10 +587,8 @@ static void check_streams(const Stream *streams, unsigned nstreams) {
     int done = 0, ncomplete = 0;
     for (; go_on(done, 900) && check_failures() < 4; done++) {
         ncomplete += load_one(c, streams, nstreams, done);
-        if (done % 400 == 399) {
-            persist(s);
-            CHECK_RANGE((double)server_info(s, "used_memory_peak"), 0, (double)used + MAX_GROWTH);
-        }
+        check_memory(s, false, (double)used + MAX_GROWTH);
+        if (done % 400 == 399) persist(s);
     }
     CHECK(ncomplete > done / 50 && ncomplete < done);
     if (in_detail()) printf("    %d streams, %d became filters\n", done, ncomplete);

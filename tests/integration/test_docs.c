@@ -1,5 +1,5 @@
-/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli that is made of
- * them. */
+/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli
+ * that is made of them. */
 #include "check.h"
 #include "client.h"
 
@@ -9,7 +9,8 @@
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The element after the one that is `name`, in a flat list of names and values; NULL if there is none. */
+/* The element after the one that is `name`, in a flat list of names and values; NULL if there is
+ * none. */
 static const redisReply *value_of(const redisReply *list, const char *name) {
     for (size_t i = 0; list && i + 1 < list->elements; i += 2)
         if (list->element[i]->str && strcmp(list->element[i]->str, name) == 0)
@@ -38,6 +39,36 @@ TEST(every_command_is_documented) {
                               has_text(value_of(docs, "group"), "module") && arguments &&
                               arguments->type == REDIS_REPLY_ARRAY && arguments->elements > 0;
         if (!CHECK(complete)) CHECK_FAIL("incomplete: %s", name);
+    }
+}
+
+/* Since 7.2 an argument has, next to its name, a text to show. The module gives none; the server takes the name then. */
+static int check_display_texts(const redisReply *arguments, const char *of) {
+    int ntexts = 0;
+    for (size_t i = 0; arguments && i < arguments->elements; i++) {
+        const redisReply *argument = arguments->element[i], *name = value_of(argument, "name"),
+                         *text = value_of(argument, "display_text");
+        if (!CHECK(name && name->str)) continue;
+        if (text) {
+            ntexts++;
+            if (!CHECK_STR(text->str, name->str)) CHECK_FAIL("argument %zu of %s", i, of);
+        }
+        ntexts += check_display_texts(value_of(argument, "arguments"), of);
+    }
+    return ntexts;
+}
+
+TEST(arguments_are_shown_by_their_own_names) {
+    Server *s = server_start(NULL);
+    const redisReply *names = command(s->client, "COMMAND LIST FILTERBY MODULE bf");
+    const redisReply *set = command(s->client, "COMMAND DOCS SET");
+    REQUIRE(set->elements == 2 && value_of(set->element[1], "arguments"));
+    const redisReply *first = value_of(set->element[1], "arguments")->element[0];
+    const bool has_texts = value_of(first, "display_text") != NULL;
+    for (size_t i = 0; i < names->elements; i++) {
+        const char *name = names->element[i]->str;
+        const redisReply *docs = command(s->client, "COMMAND DOCS %s", name)->element[1];
+        CHECK_INT(check_display_texts(value_of(docs, "arguments"), name) > 0, has_texts);
     }
 }
 
@@ -122,14 +153,15 @@ TEST(redis_cli_shows_the_syntax) {
     };
     Server *s = server_start(NULL);
     for (size_t i = 0; i < N(syntax); i++) {
-        char line[128], output[2048] = "";
-        snprintf(line, sizeof(line), "timeout 20 redis-cli -p %d help %s", s->port, syntax[i][0]);
+        char line[1024], output[2048] = "";
+        snprintf(line, sizeof(line), "timeout 20 %s -p %d help %s", server_cli(), s->port,
+                 syntax[i][0]);
         FILE *cli = popen(line, "r");
         REQUIRE(cli);
         size_t n = fread(output, 1, sizeof(output) - 1, cli);
         output[n] = '\0';
         CHECK_INT(pclose(cli), 0);
-        if (!CHECK(strstr(output, syntax[i][1]))) CHECK_FAIL("redis-cli says: %s", output);
+        if (!CHECK(strstr(output, syntax[i][1]))) CHECK_FAIL("%s says: %s", server_cli(), output);
     }
 }
 
@@ -144,7 +176,7 @@ static bool has_style(const char *error) {
 
 TEST(errors_have_one_style) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, "+OK", "BF.RESERVE full 0.001 1 NONSCALING");
+    EXPECT(c, "+OK", "BF.RESERVE full 0.001 1 NONSCALING SEED 1");
     EXPECT(c, ":1", "BF.ADD full a");
     EXPECT(c, ":1", "BF.ADD lost a");
     EXPECT(c, ":1", "DEL %s", command(c, "BF.SHARDS lost")->element[0]->element[1]->str);
