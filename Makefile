@@ -146,6 +146,12 @@ $(NODE_MODULES): tests/clients/package-lock.json
 	$(Q)cd tests/clients && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
+# What another module may do to ours.
+build/caller.so: tests/modules/caller.c redismodule.h
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) -shared -o $@ $<
+
 worker: build/worker
 build/worker: examples/worker.c
 	@mkdir -p $(@D)
@@ -161,14 +167,14 @@ run:
 	@scripts/run
 test:
 	@scripts/deps test
-	$(build) all $(call chosen,$(UNIT) $(INTEGRATION))
+	$(build) all build/caller.so $(call chosen,$(UNIT) $(INTEGRATION))
 	@scripts/run-tests $(UNIT) $(INTEGRATION)
-build-tests: $(UNIT) $(INTEGRATION)
+build-tests: $(UNIT) $(INTEGRATION) build/caller.so
 unit:
 	$(build) $(call chosen,$(UNIT))
 	@scripts/run-tests $(UNIT)
 integration:
-	$(build) all $(call chosen,$(INTEGRATION))
+	$(build) all build/caller.so $(call chosen,$(INTEGRATION))
 	@scripts/run-tests $(INTEGRATION)
 test-clients:
 	@scripts/deps clients
@@ -176,7 +182,7 @@ test-clients:
 	@scripts/run-tests --with tests/clients/with-server $(CLIENTS)
 test-servers:
 	@scripts/deps test
-	$(build) all $(call chosen,$(INTEGRATION))
+	$(build) all build/caller.so $(call chosen,$(INTEGRATION))
 	@scripts/test-servers $(INTEGRATION)
 soak: all $(VARIANT)/tests/integration/test_model
 	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model chosen_seed

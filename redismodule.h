@@ -38,6 +38,7 @@
 #define REDISMODULE_OPTIONS_HANDLE_IO_ERRORS           (1 << 0)
 #define REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED (1 << 1)
 #define REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD     (1 << 2)
+#define REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION    (1 << 5) /* Valkey 9.0 */
 
 /* ---- flags of the running context ---- */
 #define REDISMODULE_CTX_FLAGS_MASTER        (1 << 2)
@@ -164,13 +165,22 @@ typedef struct {
 #define REDISMODULE_EVENT_LOADING         3
 #define REDISMODULE_EVENT_SWAPDB          11
 #define REDISMODULE_EVENT_REPL_ASYNC_LOAD 14
-#define REDISMODULE_EVENT_SLOTS_TRIMMED   19 /* Redis 8.4; to Valkey 9.0: what slot migration does */
+/* Two servers gave the same number to different things. */
+#define REDISMODULE_EVENT_SLOT_MIGRATION         18 /* Redis 8.4 */
+#define REDISMODULE_EVENT_SLOTS_TRIMMED          19 /* Redis 8.4 */
+#define VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION 19 /* Valkey 9.0 */
 
 #define REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START 1
 #define REDISMODULE_SUBEVENT_PERSISTENCE_ENDED     3
 #define REDISMODULE_SUBEVENT_PERSISTENCE_FAILED    4
 
 #define REDISMODULE_SUBEVENT_LOADING_REPL_START 2
+
+#define REDISMODULE_SUBEVENT_SLOT_MIGRATION_SNAPSHOT 6 /* in the child, before it sends slots */
+
+#define VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_STARTED   1
+#define VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_ABORTED   3
+#define VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_COMPLETED 5
 
 typedef struct RedisModuleEvent {
     uint64_t id;
@@ -257,6 +267,7 @@ typedef struct RedisModuleTypeMethods {
     X(void, SetModuleOptions, (RedisModuleCtx *, int options))                                     \
     X(int, GetContextFlags, (RedisModuleCtx *))                                                    \
     X(int, GetServerVersion, (void))                                                               \
+    X(unsigned long long, GetClientId, (RedisModuleCtx *))                                         \
     X(void, Log, (RedisModuleCtx *, const char *level, const char *format, ...))                   \
     X(void, LogIOError, (RedisModuleIO *, const char *level, const char *format, ...))             \
     X(int, WrongArity, (RedisModuleCtx *))                                                         \
@@ -346,7 +357,9 @@ typedef struct RedisModuleTypeMethods {
 /* Newer than Redis 7.0: the pointer may be NULL. */
 #define REDISMODULE_OPTIONAL(X)                                                                    \
     X(int, AddACLCategory, (RedisModuleCtx *, const char *name))                                   \
-    X(int, SetCommandACLCategories, (RedisModuleCommand *, const char *categories))
+    X(int, SetCommandACLCategories, (RedisModuleCommand *, const char *categories))                \
+    X(int, ClusterPropagateForSlotMigration,                                                       \
+      (RedisModuleCtx *, const char *command, const char *format, ...))
 
 #ifdef REDISMODULE_MAIN
 #define REDISMODULE_DECLARE(result, name, arguments) result(*RedisModule_##name) arguments;

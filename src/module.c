@@ -51,7 +51,8 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
      * nor invalidate a client's cache. */
     RedisModule_SetModuleOptions(ctx, REDISMODULE_OPTIONS_HANDLE_IO_ERRORS |
                                           REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED |
-                                          REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD);
+                                          REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD |
+                                          REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION);
     recent_start();
     living_start();
     garbage_start();

@@ -78,16 +78,20 @@ static Arg adopt[] = {ARG(KEY, "key"),
                       ARG_CHOICE("growth", growth),
                       END};
 static Arg info[] = {ARG(KEY, "key"), ARG_CHOICE("field", info_field), END};
+static Arg shards_from[] = {ARG(INTEGER, "layer"), ARG(INTEGER, "shard"), END};
+static Arg shards[] = {ARG(KEY, "key"),
+                       {.name = "from",
+                        .type = REDISMODULE_ARG_TYPE_BLOCK,
+                        .token = "FROM",
+                        .flags = REDISMODULE_CMD_ARG_OPTIONAL,
+                        .subargs = shards_from},
+                       ARG_OPTION(INTEGER, "count", "COUNT"),
+                       END};
 static Arg key_alone[] = {ARG(KEY, "key"), END};
 static Arg key_item[] = {ARG(KEY, "key"), ARG(STRING, "item"), END};
 static Arg key_items[] = {ARG(KEY, "key"), ARG_ITEMS(NULL), END};
-static Arg descriptor_state[] = {ARG(STRING, "bytes"), ARG_OPTION(INTEGER, "restores", NULL), END};
-static Arg descriptor[] = {ARG(KEY, "key"),
-                           {.name = "state",
-                            .type = REDISMODULE_ARG_TYPE_BLOCK,
-                            .flags = REDISMODULE_CMD_ARG_OPTIONAL,
-                            .subargs = descriptor_state},
-                           END};
+static Arg setdescriptor[] = {ARG(KEY, "key"), ARG(STRING, "bytes"), END};
+static Arg nextid[] = {ARG(KEY, "key"), ARG(STRING, "id"), END};
 static Arg scandump[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), END};
 static Arg loadchunk[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), ARG(STRING, "data"), END};
 
@@ -134,7 +138,7 @@ static const struct entry {
     {"bf.info", -2, KEY_TELL, info, "O(S), where S is the number of shards.",
      "Returns capacity, size, layers, items and growth of a filter, or one of these."},
     {"bf.plan", -3, 0, plan, "O(1)", "Tells what a filter would cost, without creating it."},
-    {"bf.shards", 2, KEY_TELL, key_alone, "O(S), where S is the number of shards.",
+    {"bf.shards", -2, KEY_TELL, shards, "O(S), where S is the number of shards, up to 1000.",
      "Lists the strings that hold a filter's bits, their state and how full they are."},
     {"bf.heal", 2, KEY_REPAIR, key_alone,
      "O(S + B), where S is the number of shards and B the bytes of those that are replaced.",
@@ -143,10 +147,14 @@ static const struct entry {
      "Returns a filter piece by piece, for BF.LOADCHUNK."},
     {"bf.loadchunk", 4, KEY_REPAIR, loadchunk, "O(N), where N is the number of bytes given.",
      "Builds a filter from the pieces that BF.SCANDUMP returned, here or in RedisBloom."},
-    {"bf.descriptor", -2, KEY_REPLACE, descriptor, "O(S), where S is the number of shards.",
-     "Returns or sets all of a filter but its bits. For replication and for tools."},
+    {"bf.descriptor", 2, KEY_READ, key_alone, "O(S), where S is the number of shards.",
+     "Returns all of a filter but its bits, as it is stored. For tools."},
     {"bf.owner", 2, KEY_TELL, key_alone, "O(1)",
      "Tells whether the filter of a shard lives. For the script bforphans."},
+    {"bf.setdescriptor", 3, KEY_REPLACE, setdescriptor, "O(S), where S is the number of shards.",
+     "Sets all of a filter but its bits. For replication only."},
+    {"bf.nextid", 3, KEY_CREATE, nextid, "O(1)",
+     "Says which id the filter gets that COPY or RESTORE makes next. For replication only."},
     {"bf.leaves", 2, KEY_REPLACE, key_alone, "O(1)",
      "Says that a filter is about to leave for another cluster node. For replication only."},
 };
@@ -166,12 +174,13 @@ static bool has_word(const char *words, const char *word) {
     return false;
 }
 
-/* Naming one category replaces those that the server derives from the flags, so these are named too. */
+/* Naming one category replaces those that the server derives from the flags, so these are named too. Commands for admins
+ * are no part of what a user of filters gets. */
 static bool set_categories(RedisModuleCommand *command, const char *flags) {
     char categories[64];
-    snprintf(categories, sizeof categories, "bloom%s%s%s%s",
+    snprintf(categories, sizeof categories, "%s%s%s%s",
+             has_word(flags, "admin") ? "admin dangerous" : "bloom",
              has_word(flags, "readonly") ? " read" : "", has_word(flags, "write") ? " write" : "",
-             has_word(flags, "admin") ? " admin dangerous" : "",
              has_word(flags, "fast") ? " fast" : " slow");
     return RedisModule_SetCommandACLCategories(command, categories) == REDISMODULE_OK;
 }

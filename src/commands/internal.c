@@ -14,10 +14,22 @@
 #include "store/identity.h"
 #include "store/living.h"
 
-static int reply_descriptor(RedisModuleCtx *ctx, RedisModuleString *name) {
+/* Does this command come from where nobody but the server can send: the primary, the AOF, or a node that sends us slots?
+ * Not if a script or another module runs it, wherever that came from, since it has a client of its own then. While the
+ * server loads, the AOF's client is the one with the highest id. */
+static bool internal(RedisModuleCtx *ctx) {
+    const int flags = RedisModule_GetContextFlags(ctx);
+    return flags & REDISMODULE_CTX_FLAGS_REPLICATED ||
+           (flags & REDISMODULE_CTX_FLAGS_LOADING && RedisModule_GetClientId(ctx) == UINT64_MAX);
+}
+
+/* BF.DESCRIPTOR key
+ * The descriptor as it is stored, for tools that read shards themselves. */
+int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
     RedisModuleKey *key;
     struct filter *filter;
-    if (!open_existing_any(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    if (!open_existing_any(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
     size_t nbytes;
     char *bytes = descriptor_bytes(filter->descriptor, &nbytes);
     RedisModule_ReplyWithStringBuffer(ctx, bytes, nbytes);
@@ -26,25 +38,23 @@ static int reply_descriptor(RedisModuleCtx *ctx, RedisModuleString *name) {
     return REDISMODULE_OK;
 }
 
-/* BF.DESCRIPTOR key [bytes [restores]]
- * Without bytes: the descriptor as it is stored, for tools that read shards themselves. With bytes: sets it, exactly;
- * how replicas and the AOF learn of new filters and new layers. An existing filter can only be replaced by another
- * state of itself. A rewritten AOF also tells how many filters had been restored. */
-int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
-    if (argc == 2) return reply_descriptor(ctx, argv[1]);
-    uint64_t nrestores = 0;
-    if (argc != 3 && argc != 4) return RedisModule_WrongArity(ctx);
-    if (argc == 4 && !word_to_u64(word_of(argv[3]), &nrestores))
-        return RedisModule_ReplyWithError(ctx, ERROR_DESCRIPTOR);
+static int reply_bad_descriptor(RedisModuleCtx *ctx, const char *problem) {
+    char text[160];
+    snprintf(text, sizeof text, ERROR_DESCRIPTOR ": %s", problem);
+    return RedisModule_ReplyWithError(ctx, text);
+}
+
+/* BF.SETDESCRIPTOR key bytes
+ * Sets a descriptor, exactly: how replicas, the AOF and nodes that import slots learn of new filters and new layers. An
+ * existing filter can only be replaced by another state of itself. */
+int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    if (!internal(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
     const struct word bytes = word_of(argv[2]), name = word_of(argv[1]);
     const char *problem;
     struct descriptor *descriptor =
         descriptor_decode((const uint8_t *)bytes.text, bytes.length, &problem);
-    if (!descriptor) {
-        char text[160];
-        snprintf(text, sizeof text, ERROR_DESCRIPTOR ": %s", problem);
-        return RedisModule_ReplyWithError(ctx, text);
-    }
+    if (!descriptor) return reply_bad_descriptor(ctx, problem);
     if (cluster_enabled(ctx) && !cluster_fits(descriptor, name.text, name.length)) {
         descriptor_free(descriptor);
         return RedisModule_ReplyWithError(ctx, ERROR_OTHER_SLOT);
@@ -63,13 +73,26 @@ int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int
             filter_replace(filter, descriptor);
         else
             type_set(key, filter_wrap(descriptor));
-        if (argc == 4) identity_set_nrestores(nrestores);
         RedisModule_ReplicateVerbatim(ctx);
         RedisModule_SignalModifiedKey(ctx, argv[1]);
         RedisModule_ReplyWithSimpleString(ctx, "OK");
     }
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;
+}
+
+/* BF.NEXTID key id
+ * Which id the filter gets that the COPY or RESTORE behind it makes under this name. */
+int BFNextId_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    if (!internal(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    const struct word digits = word_of(argv[2]);
+    uint64_t id;
+    if (!identity_parse(digits.text, digits.length, &id))
+        return RedisModule_ReplyWithError(ctx, ERROR_BAD_ID);
+    identity_told(RedisModule_GetSelectedDb(ctx), argv[1], id);
+    RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
 /* What a key is that is named like a shard: "live" if its filter lives, "dying" if the sweeper will remove it, "moving"
@@ -106,9 +129,7 @@ int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
  * How replicas and the AOF learn that the DEL which follows is a filter's departure for another node. */
 int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
-    if (!(RedisModule_GetContextFlags(ctx) &
-          (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING)))
-        return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    if (!internal(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))

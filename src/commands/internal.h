@@ -5,6 +5,8 @@
 #include "redismodule.h"
 
 int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int BFNextId_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 

@@ -16,11 +16,18 @@
 #define ERROR_CLUSTER                                                                              \
     "ERR in a cluster this name can't be a filter's: it has a '}' outside of a {hash tag}, or is " \
     "empty"
-#define ERROR_DESCRIPTOR   "ERR not a filter's descriptor"
-#define ERROR_OTHER_SLOT   "ERR the descriptor's shards lie in another cluster slot than the key"
-#define ERROR_INTERNAL     "ERR only replication and the append-only file use this command"
-#define ERROR_MIGRATING    "TRYAGAIN shards of this filter are on their way between cluster nodes"
-#define ERROR_BAD_FIELD    "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
+#define ERROR_DESCRIPTOR "ERR not a filter's descriptor"
+#define ERROR_OTHER_SLOT "ERR the descriptor's shards lie in another cluster slot than the key"
+#define ERROR_INTERNAL                                                                             \
+    "ERR only replication, the append-only file and slot migration use this command"
+#define ERROR_BAD_ID    "ERR bad id: 16 hexadecimal digits are needed"
+#define ERROR_MIGRATING "TRYAGAIN shards of this filter are on their way between cluster nodes"
+#define ERROR_BAD_FIELD "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
+#define ERROR_BAD_PART                                                                             \
+    "ERR bad part: FROM layer shard and COUNT count are understood, with whole numbers and a "     \
+    "count from 1 to 1000"
+#define ERROR_MANY_SHARDS                                                                          \
+    "ERR the filter has more than 1000 shards: ask for parts of them, with FROM layer shard"
 #define ERROR_BAD_ITERATOR "ERR bad iterator: a whole number is needed"
 #define ERROR_CHANGED                                                                              \
     "ERR bad iterator: it is not of this filter, or the filter has grown or was replaced since; "  \

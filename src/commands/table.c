@@ -30,8 +30,10 @@ static const struct {
     {"bf.healed", BFHealed_RedisCommand, "write admin", 1},
     {"bf.scandump", BFScanDump_RedisCommand, "readonly", 1},
     {"bf.loadchunk", BFLoadChunk_RedisCommand, "write deny-oom", 1},
-    {"bf.descriptor", BFDescriptor_RedisCommand, "write deny-oom admin", 1},
+    {"bf.descriptor", BFDescriptor_RedisCommand, "readonly", 1},
     {"bf.owner", BFOwner_RedisCommand, "readonly fast", 1},
+    {"bf.setdescriptor", BFSetDescriptor_RedisCommand, "write deny-oom admin", 1},
+    {"bf.nextid", BFNextId_RedisCommand, "write admin fast", 1},
     {"bf.leaves", BFLeaves_RedisCommand, "write admin", 1},
 };
 

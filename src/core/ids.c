@@ -65,8 +65,8 @@ bool ids_add(struct ids *ids, uint64_t id) {
     } else {
         const uint64_t hash = hash_of(ids, id);
         struct ids_part *part = part_of(ids, hash);
-        /* A place stays empty in any case: there searches end. */
-        if (part->nused >= part->nplaces - part->nplaces / 8 &&
+        /* At least one place stays empty: there searches end. */
+        if (part->nused + 1 >= part->nplaces - part->nplaces / 8 &&
             !resize(ids, part,
                     part->nplaces < MIN_PLACES ? MIN_PLACES : part->nplaces + part->nplaces / 2))
             return false;

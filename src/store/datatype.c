@@ -1,6 +1,6 @@
 /* What Redis asks of a data type. In a snapshot a filter is its descriptor alone, since its shards are keys of the
  * same snapshot. Taken out by DUMP it must stand for itself, and carries the bits; RESTORE then makes a new filter,
- * with an id of its own. In a cluster DUMP is what slot migration uses, and the shards travel as keys: there it
+ * with an id of its own (identity.h). In a cluster DUMP is what slot migration uses, and the shards travel as keys: there it
  * carries the descriptor alone again. */
 #include "store/datatype.h"
 
@@ -8,13 +8,13 @@
 
 #include "core/encoding.h"
 #include "core/names.h"
+#include "store/admission.h"
 #include "store/clock.h"
 #include "store/cluster.h"
 #include "store/contents.h"
 #include "store/events.h"
 #include "store/garbage.h"
 #include "store/identity.h"
-#include "store/living.h"
 #include "store/namecache.h"
 #include "store/retired.h"
 
@@ -43,12 +43,12 @@ void type_set(RedisModuleKey *key, struct filter *filter) {
 
 static void free_now(struct filter *filter) {
     const bool leaving = filter->leaving;
-    const int last_db = filter->last_db;
+    const int db = filter->last_db ? filter->last_db - 1 : DATABASE_UNKNOWN;
     struct descriptor *descriptor = filter_unwrap(filter);
     if (leaving)
         garbage_left(descriptor);
     else
-        garbage_died(descriptor, last_db ? last_db - 1 : DATABASE_UNKNOWN);
+        garbage_died(descriptor, db);
 }
 
 /* May run on any thread. */
@@ -86,7 +86,9 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
     const int flags = RedisModule_GetContextFlags(ctx);
     const bool snapshot = events_saving() || flags & REDISMODULE_CTX_FLAGS_IS_CHILD;
     const bool whole = !snapshot && !(flags & REDISMODULE_CTX_FLAGS_CLUSTER);
-    if (!snapshot && !whole) filter->packed_at = clock_tick();
+    if (!snapshot && !whole && flags & REDISMODULE_CTX_FLAGS_MASTER &&
+        cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) != SLOT_OWNED)
+        filter->packed_at = clock_tick();
     RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
     save_descriptor(rdb, filter->descriptor);
     struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
@@ -97,19 +99,14 @@ static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *v
     const struct filter *filter = value;
     size_t nbytes;
     char *bytes = descriptor_bytes(filter->descriptor, &nbytes);
-    RedisModule_EmitAOF(aof, "BF.DESCRIPTOR", "sbl", key, bytes, nbytes,
-                        (long long)identity_nrestores());
+    RedisModule_EmitAOF(aof, "BF.SETDESCRIPTOR", "sb", key, bytes, nbytes);
     RedisModule_Free(bytes);
 }
 
 /* ---- loading ---- */
 
-/* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and a new id. The id must be
- * one that no filter ever had, and the same on a replica which runs the same RESTORE: it is hashed from the dumped
- * descriptor, the tag and the number of filters restored before. (A RESTORE that fails does not count, for it does not
- * reach the replica. The next one of the same dump then gets the same id: what the first has left goes before.) */
-static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, const char *bytes,
-                         size_t nbytes) {
+/* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and an id of its own. */
+static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor) {
     const char *tag = "";
     size_t length = 0, tag_length = 0;
     const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
@@ -118,43 +115,39 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor, cons
         return "in a cluster no shards can share the slot of this name";
     if (tag_length > DESCRIPTOR_MAX_TAG || !descriptor_set_tag(descriptor, tag, tag_length))
         return "the key's name is too long";
-    descriptor->id = identity_restored(bytes, nbytes, tag, tag_length);
-    garbage_purge(contexts[0], descriptor->id);
+    descriptor->id = identity_for(RedisModule_GetDbIdFromIO(rdb), key);
+    descriptor_own_adopted(descriptor);
     return NULL;
 }
 
-/* In a cluster the shards must lie in the slot of the key that names them. */
-static bool slot_fits(RedisModuleIO *rdb, const struct descriptor *descriptor) {
-    const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
-    if (!key || !cluster_enabled(RedisModule_GetContextFromIO(rdb))) return true;
-    size_t length;
-    const char *name = RedisModule_StringPtrLen(key, &length);
-    return cluster_fits(descriptor, name, length);
+/* Both take the descriptor over, and return NULL with the reason in *problem. What is refused was never alive: nothing
+ * that it names may be taken for its own and removed. */
+static struct filter *load_bare(RedisModuleIO *rdb, struct descriptor *descriptor,
+                                const char **problem) {
+    *problem = admission_problem(context_for(RedisModule_GetDbIdFromIO(rdb)), rdb, descriptor);
+    if (*problem) {
+        descriptor_free(descriptor);
+        return NULL;
+    }
+    come_alive(descriptor);
+    return filter_wrap(descriptor);
 }
 
-/* A dump made in a cluster stands for the shards that are there, and a second filter with the same shards would ruin
- * both. It may take the place of the same filter, as when MIGRATE tries again. Snapshots are loaded beside older data
- * and replicas do as their primary did: not our business here. */
-static bool lives_elsewhere(RedisModuleIO *rdb, const struct descriptor *descriptor) {
-    RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromIO(rdb));
-    const int flags = RedisModule_GetContextFlags(ctx);
-    const RedisModuleString *name = RedisModule_GetKeyNameFromIO(rdb);
-    if (!(flags & REDISMODULE_CTX_FLAGS_CLUSTER) || !(flags & REDISMODULE_CTX_FLAGS_MASTER) ||
-        flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) || !name ||
-        !living_has(descriptor->id))
-        return false;
-    /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be kept. */
-    size_t length;
-    const char *text = RedisModule_StringPtrLen(name, &length);
-    RedisModuleString *copy = RedisModule_CreateString(NULL, text, length);
-    RedisModuleKey *key = RedisModule_OpenKey(ctx, copy, REDISMODULE_READ);
-    const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
-                                      ? RedisModule_ModuleTypeGetValue(key)
-                                      : NULL;
-    const bool same = filter && filter->descriptor->id == descriptor->id;
-    RedisModule_CloseKey(key);
-    RedisModule_FreeString(NULL, copy);
-    return !same;
+static struct filter *load_whole(RedisModuleIO *rdb, struct descriptor *descriptor,
+                                 const char **problem) {
+    *problem = renew(rdb, descriptor);
+    if (*problem) {
+        descriptor_free(descriptor);
+        return NULL;
+    }
+    struct filter *filter = filter_wrap(descriptor);
+    come_alive(descriptor); /* from here on FilterFree cleans up, shards included */
+    struct strings strings = strings_of(context_for(RedisModule_GetDbIdFromIO(rdb)), filter,
+                                        REDISMODULE_READ | REDISMODULE_WRITE);
+    *problem = contents_load(rdb, &strings);
+    if (!*problem) return filter;
+    FilterFree(filter);
+    return NULL;
 }
 
 static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
@@ -169,42 +162,28 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
     char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
     if (!bytes) return NULL;
     const char *problem;
+    struct filter *filter = NULL;
     struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
-    if (descriptor && form == SAVED_WHOLE) problem = renew(rdb, descriptor, bytes, nbytes);
     RedisModule_Free(bytes);
-    if (!descriptor || problem) {
-        RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
-        descriptor_free(descriptor);
-        return NULL;
-    }
-    if (form == SAVED_WHOLE) descriptor_own_adopted(descriptor);
-    const bool second = form == SAVED_DESCRIPTOR && lives_elsewhere(rdb, descriptor);
-    struct filter *filter = filter_wrap(descriptor);
-    come_alive(descriptor); /* from here on FilterFree cleans up, shards included */
-    if (form == SAVED_WHOLE) {
-        struct strings strings = strings_of(context_for(RedisModule_GetDbIdFromIO(rdb)), filter,
-                                            REDISMODULE_READ | REDISMODULE_WRITE);
-        problem = contents_load(rdb, &strings);
-    } else if (form != SAVED_DESCRIPTOR) {
+    if (descriptor && form == SAVED_DESCRIPTOR) {
+        filter = load_bare(rdb, descriptor, &problem);
+    } else if (descriptor && form == SAVED_WHOLE) {
+        filter = load_whole(rdb, descriptor, &problem);
+    } else if (descriptor) {
         problem = "unknown form";
-    } else if (!slot_fits(rdb, descriptor)) {
-        problem = "its shards lie in another cluster slot than this key";
-    } else if (second) {
-        problem = "it lives, with the same shards, under another name; use COPY";
+        descriptor_free(descriptor);
     }
-    if (!problem) return filter;
-    RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
-    FilterFree(filter);
-    return NULL;
+    if (!filter) RedisModule_LogIOError(rdb, "warning", "bf: unreadable filter: %s", problem);
+    return filter;
 }
 
 /* ---- leaving for another cluster node ---- */
 
 /* MIGRATE packs a key, sends it and deletes it, all in one command, and looks to us like DUMP and DEL. Its shards have
  * still to travel then, and must not be swept here: neither when the migration is called off, nor by a replica that
- * is promoted meanwhile, which sees nothing but a DEL. So a filter that goes at the very moment it was packed is
- * leaving, and replicas and the AOF are told, in the same transaction. Somebody who DUMPs and DELs a filter within
- * a tenth of a second, in a cluster, leaves its shards to bforphans. */
+ * is promoted meanwhile, which sees nothing but a DEL. So a filter that goes at the very moment it was packed, from a slot
+ * that is not here to stay, is leaving, and replicas and the AOF are told, in the same transaction. Somebody who DUMPs
+ * and DELs a filter of a moving slot within a tenth of a second leaves its shards to bforphans. */
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
     recent_forget();
@@ -234,13 +213,12 @@ static size_t FilterFreeEffort(RedisModuleKeyOptCtx *ctx, const void *value) {
     return 1;
 }
 
-/* The copy is a filter of its own, with clones of the shards. Its id is derived from the original's, so that a replica
- * which runs the same COPY uses the same names. */
+/* The copy is a filter of its own, with clones of the shards. */
 static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *from = (struct filter *)value;
     size_t length, tag_length;
-    const char *tag,
-        *name = RedisModule_StringPtrLen(RedisModule_GetToKeyNameFromOptCtx(opt), &length);
+    const RedisModuleString *key = RedisModule_GetToKeyNameFromOptCtx(opt);
+    const char *tag, *name = RedisModule_StringPtrLen(key, &length);
     struct descriptor *descriptor = descriptor_copy(from->descriptor);
     names_tag(name, length, &tag, &tag_length);
     /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
@@ -250,19 +228,18 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
         descriptor_free(descriptor);
         return NULL;
     }
-    descriptor->id = identity_copied(from->descriptor->id, from->descriptor->ncopies++);
-    descriptor->ncopies = 0;
+    descriptor->id = identity_for(RedisModule_GetToDbIdFromOptCtx(opt), key);
     descriptor_own_adopted(descriptor);
     struct filter *to = filter_wrap(descriptor);
     come_alive(descriptor);
 
     const int from_db = RedisModule_GetDbIdFromOptCtx(opt);
-    events_copied_from(from_db);
     RedisModuleCtx *from_ctx = context_for(from_db);
     RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
     struct strings source = strings_of(from_ctx, from, REDISMODULE_READ);
     struct strings target = strings_of(to_ctx, to, REDISMODULE_READ | REDISMODULE_WRITE);
     contents_copy(&source, &target);
+    events_copied_from(from_db);
     return to;
 }
 
@@ -276,22 +253,17 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
 
 static void FilterAuxSave(RedisModuleIO *rdb, int when) {
     (void)when;
-    RedisModule_SaveUnsigned(rdb, identity_nrestores());
     garbage_save(rdb);
 }
 
 /* Where the server allows it, a file without anything to remember can be loaded without the module. */
 static void FilterAuxSaveIfAny(RedisModuleIO *rdb, int when) {
-    if (identity_nrestores() > 0 || garbage_count().npending > 0) FilterAuxSave(rdb, when);
+    if (garbage_count().npending > 0) FilterAuxSave(rdb, when);
 }
 
 static int FilterAuxLoad(RedisModuleIO *rdb, int version, int when) {
     (void)when;
-    if (version > ENCODING_VERSION) return REDISMODULE_ERR;
-    const uint64_t nrestores = RedisModule_LoadUnsigned(rdb);
-    if (!garbage_load(rdb)) return REDISMODULE_ERR;
-    identity_set_nrestores(nrestores);
-    return REDISMODULE_OK;
+    return version <= ENCODING_VERSION && garbage_load(rdb) ? REDISMODULE_OK : REDISMODULE_ERR;
 }
 
 bool type_register(RedisModuleCtx *ctx) {
@@ -316,6 +288,7 @@ bool type_register(RedisModuleCtx *ctx) {
         methods.aux_save2 = FilterAuxSaveIfAny;
     }
     for (int i = 0; i < 2; i++) contexts[i] = RedisModule_GetDetachedThreadSafeContext(ctx);
+    identity_start(ctx);
     retired_start(free_now);
     FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
     return FilterType != NULL;

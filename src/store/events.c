@@ -1,5 +1,6 @@
 #include "store/events.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "store/contents.h"
@@ -25,14 +26,11 @@ static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t 
              what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
 }
 
-/* What is loaded brings its own count of
- * restores, or has none. */
 static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
     (void)ctx;
     (void)event;
     (void)data;
     if (what <= REDISMODULE_SUBEVENT_LOADING_REPL_START) {
-        identity_set_nrestores(0);
         statistics_loading_starts();
     } else {
         statistics_loading_ends();
@@ -50,9 +48,65 @@ static void OnWholeDatabase(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_
     if (event.id == REDISMODULE_EVENT_SWAPDB) garbage_databases_swapped();
 }
 
+/* ---- slots that go to another node at once ----
+ * A child sends all keys of the slots, as they are when it is forked, and what changes afterwards follows as commands. The
+ * dead are not among the keys but their shards may be, and the list of them does not travel: the child must not send
+ * them. Whatever dies afterwards, dies on the other node as well, by the same command. */
+
+static RedisModuleCtx *detached;
+
+/* Redis fires it in that child. */
+static void OnSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                            void *data) {
+    (void)event;
+    (void)data;
+    if (what == REDISMODULE_SUBEVENT_SLOT_MIGRATION_SNAPSHOT) garbage_purge_child(ctx);
+}
+
+/* Valkey tells its parent alone, at the start and at the end. In between, no child has a use for shards of the dead. */
+static unsigned nexports;
+
+static void in_child(void) {
+    if (nexports > 0) garbage_purge_child(detached);
+}
+
+static void OnAtomicSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                                  void *data) {
+    (void)ctx;
+    (void)event;
+    (void)data;
+    static bool prepared;
+    recent_forget();
+    if (what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_STARTED) {
+        /* Now, so that it runs after the other files' own handlers have given their locks back. */
+        if (!prepared) pthread_atfork(NULL, NULL, in_child);
+        prepared = true;
+        nexports++;
+    } else if ((what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_ABORTED ||
+                what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_COMPLETED) &&
+               nexports > 0) {
+        nexports--;
+    }
+}
+
+/* Older servers know none of these events, and that is no error. */
+static void subscribe_to_slots(RedisModuleCtx *ctx) {
+    detached = RedisModule_GetDetachedThreadSafeContext(ctx);
+    const RedisModuleEvent migration = {REDISMODULE_EVENT_SLOT_MIGRATION, 1},
+                           trimmed = {REDISMODULE_EVENT_SLOTS_TRIMMED, 1},
+                           valkeys = {VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION, 1};
+    if (RedisModule_ClusterPropagateForSlotMigration) { /* a Redis */
+        RedisModule_SubscribeToServerEvent(ctx, migration, OnSlotMigration);
+        /* Before it takes slots out of the keyspace without a word about their keys. */
+        RedisModule_SubscribeToServerEvent(ctx, trimmed, OnWholeDatabase);
+    } else {
+        RedisModule_SubscribeToServerEvent(ctx, valkeys, OnAtomicSlotMigration);
+    }
+}
+
 /* ---- keys ---- */
 
-static int copied_from;
+static int copied_from = -1; /* until the copy_to that follows */
 
 void events_copied_from(int db) {
     copied_from = db;
@@ -68,14 +122,20 @@ static int database_of(RedisModuleCtx *ctx, RedisModuleString *name) {
     return db;
 }
 
-static const struct filter *filter_of(RedisModuleCtx *ctx, RedisModuleString *name) {
+static struct filter *filter_of(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key =
         RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
-    const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
-                                      ? RedisModule_ModuleTypeGetValue(key)
-                                      : NULL;
+    struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
+                                ? RedisModule_ModuleTypeGetValue(key)
+                                : NULL;
     RedisModule_CloseKey(key);
     return filter;
+}
+
+/* It was taken out of its place only to be put into another one. */
+static void stay(struct filter *filter) {
+    filter->leaving = false;
+    filter->packed_at = 0;
 }
 
 /* Valkey 8.1.1 lends the context the very client that runs the command, selects the event's database in it, and forgets to
@@ -88,13 +148,19 @@ static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     if (strcmp(event, "move_from") == 0) {
         moved_from = database_of(ctx, name);
     } else if (strcmp(event, "move_to") == 0) {
-        const struct filter *filter = filter_of(ctx, name);
+        struct filter *filter = filter_of(ctx, name);
         if (filter) contents_move(ctx, filter->descriptor, moved_from, database_of(ctx, name));
+        if (filter) stay(filter);
         RedisModule_SelectDb(ctx, moved_from);
+    } else if (strcmp(event, "rename_to") == 0) {
+        struct filter *filter = filter_of(ctx, name);
+        if (filter) stay(filter);
     } else if (strcmp(event, "copy_to") == 0) {
-        if (filter_of(ctx, name)) RedisModule_SelectDb(ctx, copied_from);
+        identity_tell(name);
+        if (copied_from >= 0) RedisModule_SelectDb(ctx, copied_from);
+        copied_from = -1;
     } else if (strcmp(event, "restore") == 0) {
-        if (filter_of(ctx, name)) identity_set_nrestores(identity_nrestores() + 1);
+        identity_tell(name);
     } else if (strcmp(event, "expire") == 0) {
         if (recent_find(ctx, name)) recent_forget();
     }
@@ -117,9 +183,7 @@ bool events_start(RedisModuleCtx *ctx) {
         if (RedisModule_SubscribeToServerEvent(ctx, event, events[i].callback) != REDISMODULE_OK)
             return false;
     }
-    /* Where slots can be taken out of the keyspace as a whole, this comes before it. Older servers don't know it. */
-    const RedisModuleEvent trim = {REDISMODULE_EVENT_SLOTS_TRIMMED, 1};
-    RedisModule_SubscribeToServerEvent(ctx, trim, OnWholeDatabase);
+    subscribe_to_slots(ctx);
     return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
            REDISMODULE_OK;
 }

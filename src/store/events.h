@@ -10,7 +10,7 @@
 /* Subscribes to all of them; false if the server refuses. */
 bool events_start(RedisModuleCtx *ctx);
 
-/* A COPY of a filter is going on that began in this database. */
+/* A filter of this database was copied; the server's event for it comes next. (By then the copy may have expired.) */
 void events_copied_from(int db);
 
 /* A snapshot is being written by this very process (SAVE, DEBUG RELOAD), not by a child. */

@@ -167,11 +167,15 @@ void garbage_born(const struct descriptor *descriptor) {
     release();
 }
 
+/* The last value to die need not be the last that was in use: a server may take all keys of a slot away at once, free them
+ * much later, and have the filter again meanwhile. So one that was taken out of its database by itself is garbage in any
+ * case, which waits until no other value has its id. */
 void garbage_died(struct descriptor *descriptor, int db) {
     statistics_leave(descriptor);
     descriptor_disown(descriptor);
     acquire();
-    if (living_remove(descriptor->id) && descriptor_nshards(descriptor) > 0) {
+    const bool last = living_remove(descriptor->id);
+    if ((last || db != DATABASE_UNKNOWN) && descriptor_nshards(descriptor) > 0) {
         add(descriptor, db, false);
         descriptor = NULL;
     }
@@ -326,8 +330,13 @@ static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, int64_t d
     return DONE;
 }
 
+static bool claimed(const struct garbage *garbage) {
+    return !garbage->given_up && living_has(garbage->strings->id);
+}
+
 static enum outcome sweep_one(RedisModuleCtx *ctx, struct garbage *garbage, bool primary,
                               int64_t deadline_us) {
+    if (claimed(garbage)) return WAITS;
     if (!primary) {
         /* In a cluster the shards of what is gone may have still to travel, and a replica can't tell. */
         const bool overdue = clock_tick() - garbage->since_tick >= PATIENCE_TICKS;
@@ -404,18 +413,12 @@ static void purge(RedisModuleCtx *ctx, struct garbage *garbage) {
     }
 }
 
-void garbage_purge(RedisModuleCtx *ctx, uint64_t id) {
-    acquire();
-    struct garbage *garbage = find(id);
-    release();
-    if (garbage) purge(ctx, garbage); /* a birth follows, which drops it */
-}
-
 void garbage_purge_child(RedisModuleCtx *ctx) {
     for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
         /* In a slot that moves between nodes they are not dead: they have still to travel. */
         const unsigned slot = cluster_filter_slot(garbage->strings);
-        if (cluster_slot_state_to_sweep(ctx, slot) == SLOT_OWNED) purge(ctx, garbage);
+        if (!claimed(garbage) && cluster_slot_state_to_sweep(ctx, slot) == SLOT_OWNED)
+            purge(ctx, garbage);
     }
 }
 

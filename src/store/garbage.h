@@ -28,11 +28,8 @@ void garbage_left(struct descriptor *descriptor);
 /* Are strings of this filter waiting to be removed? */
 bool garbage_has(uint64_t id);
 
-/* Deletes what is left of a filter that died without any other server knowing of it, before its id is used again. */
-void garbage_purge(RedisModuleCtx *ctx, uint64_t id);
-
-/* Deletes all garbage from the memory of a child that is about to rewrite the AOF: what it writes has no room for a list
- * of it. */
+/* Deletes all garbage from the memory of a child that is about to rewrite the AOF, or to send slots to another node: what
+ * it writes has no room for a list of it. */
 void garbage_purge_child(RedisModuleCtx *ctx);
 
 /* Two databases changed their numbers. */

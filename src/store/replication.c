@@ -4,7 +4,7 @@ void replicate_descriptor(RedisModuleCtx *ctx, RedisModuleString *name,
                           const struct descriptor *descriptor) {
     size_t nbytes;
     char *bytes = descriptor_bytes(descriptor, &nbytes);
-    RedisModule_Replicate(ctx, "BF.DESCRIPTOR", "sb", name, bytes, nbytes);
+    RedisModule_Replicate(ctx, "BF.SETDESCRIPTOR", "sb", name, bytes, nbytes);
     RedisModule_Free(bytes);
 }
 

@@ -8,7 +8,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { REPLY_SECONDS = 60, BATCH = 1000 };
+enum { REPLY_SECONDS = 120, BATCH = 1000 };
 
 static Client *clients;
 

@@ -14,7 +14,7 @@ enum {
     FORM_MS = 60000,
     SHARDS_MS = 60000,
     SWEEP_MS = 60000,
-    ROUTE_MS = 60000,
+    ROUTE_MS = 180000,
     BATCH = 200,
     NITEMS = 20000,           /* of a filter of some thirty small shards */
     TIMEOUT_MS = 4000,        /* of the nodes, unless the test's own configuration has another */
@@ -334,7 +334,7 @@ void router_free(Router *router) {
 /* One attempt; NULL if the node can't be reached. */
 static redisReply *ask_node(Router *router, int node, bool asking, int argc, const char **argv,
                             const size_t *lens) {
-    const struct timeval limit = {30, 0};
+    const struct timeval limit = {120, 0};
     redisContext **c = &router->connection[node];
     if (!*c) {
         *c = redisConnectWithTimeout("127.0.0.1", router->cluster->node[node]->port, limit);
@@ -394,7 +394,7 @@ redisReply *router_argv(Router *router, int argc, const char **argv, const size_
         asking = ask;
         if (reply) freeReplyObject(reply);
     }
-    CHECK_FAIL("%s has no answer after a minute; the last was: %s", argv[0], last);
+    CHECK_FAIL("%s has no answer after three minutes; the last was: %s", argv[0], last);
     return NULL;
 }
 

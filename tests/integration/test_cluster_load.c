@@ -25,7 +25,7 @@ static pid_t start_reshard(Cluster *cluster, int from, int to, int nslots, const
                                      count,
                                      "--cluster-yes",
                                      "--cluster-timeout",
-                                     "60000",
+                                     "120000",
                                      "--cluster-pipeline",
                                      pipeline,
                                      NULL};
@@ -119,7 +119,7 @@ static const char *from_environment(const char *name, const char *otherwise) {
 TEST(reshard_of_more_than_512_mb) {
     const long long nitems = atoll(from_environment("CLUSTER_ITEMS", "1000"));
     char config[256];
-    snprintf(config, sizeof(config), "cluster-node-timeout 30000\n%s",
+    snprintf(config, sizeof(config), "cluster-node-timeout 120000\n%s",
              from_environment("CLUSTER_CONFIG", ""));
     Cluster *cluster = cluster_start(3, false, config);
     REQUIRE(cluster);

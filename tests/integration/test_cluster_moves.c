@@ -121,7 +121,7 @@ TEST(reads_on_a_replica_during_a_migration) {
 static void run_cli(Cluster *cluster, const char *const *arguments) {
     const pid_t cli = cluster_cli(cluster, arguments);
     bool ok = false;
-    for (int i = 0; i < 3000 && !cluster_cli_ended(cluster, cli, &ok); i++) pause_ms(20);
+    for (int i = 0; i < 9000 && !cluster_cli_ended(cluster, cli, &ok); i++) pause_ms(20);
     CHECK(ok);
 }
 

@@ -577,7 +577,7 @@ TEST(shard_size_bounds_the_shards) {
         redisReply *shards = command(c, "BF.SHARDS k%d", (int)i);
         REQUIRE(shards->elements == 1);
         CHECK_RANGE(number_of(shards->element[0], "bytes"), 100, bytes[i] - 1);
-        const redisReply *plan = command(c, "BF.PLAN 0.001 1000000 SHARDSIZE %s", sizes[i]);
+        redisReply *plan = command(c, "BF.PLAN 0.001 1000000 SHARDSIZE %s", sizes[i]);
         CHECK_RANGE(number_of(plan, "bytes per shard"), 1000, bytes[i] - 1);
     }
 }

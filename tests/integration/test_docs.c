@@ -95,9 +95,11 @@ TEST(arity_and_key_flags_are_declared) {
     check_info(c, "bf.mexists", -3, "...+RO +access...");
     check_info(c, "bf.card", 2, "...*1 +RO...");
     check_info(c, "bf.info", -2, "...*1 +RO...");
-    check_info(c, "bf.shards", 2, "...*1 +RO...");
+    check_info(c, "bf.shards", -2, "...*1 +RO...");
     check_info(c, "bf.heal", 2, "...*2 +RW +update...");
-    check_info(c, "bf.descriptor", -2, "...+RW +access +update...");
+    check_info(c, "bf.descriptor", 2, "...+RO +access...");
+    check_info(c, "bf.setdescriptor", 3, "...+RW +access +update...");
+    check_info(c, "bf.nextid", 3, "...+OW +insert...");
     check_info(c, "bf.scandump", 3, "...+RO +access...");
     check_info(c, "bf.loadchunk", 4, "...*2 +RW +update...");
     check_info(c, "bf.leaves", 2, "...+RW +access +update...");
@@ -132,9 +134,11 @@ TEST(wrong_arity_is_an_error) {
                            "BF.SHARDS",
                            "BF.HEAL",
                            "BF.DESCRIPTOR",
-                           "BF.SHARDS k k",
+                           "BF.SHARDS k FROM 0 0 COUNT 1 x",
                            "BF.HEAL k k",
-                           "BF.DESCRIPTOR k a 1 b"};
+                           "BF.DESCRIPTOR k a",
+                           "BF.SETDESCRIPTOR k",
+                           "BF.NEXTID k"};
     for (size_t i = 0; i < N(lines); i++)
         if (!EXPECT(c, "-ERR wrong number of arguments for 'bf...' command", lines[i]))
             CHECK_FAIL("%s", lines[i]);
@@ -208,8 +212,8 @@ TEST(errors_have_one_style) {
                            "BF.PLAN x 1",
                            "BF.PLAN 0.1 x",
                            "BF.DESCRIPTOR k",
-                           "BF.DESCRIPTOR k rubbish",
-                           "BF.DESCRIPTOR k rubbish rubbish",
+                           "BF.SETDESCRIPTOR k rubbish",
+                           "BF.NEXTID k rubbish",
                            "BF.CARD"};
     for (size_t i = 0; i < N(lines); i++) {
         const char *error = command_text(c, lines[i]);
