@@ -62,7 +62,10 @@ class Pinger:
 
     def __init__(self, binary: str, port: int):
         self.process = subprocess.Popen(
-            urgent([binary, str(port)]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            urgent([binary, str(port)], share=0.1),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def mark(self) -> Figures:

@@ -147,7 +147,7 @@ def distribution(path, data, group, capacity):
         ylabel=quoted("ms (logarithmic)"),
     )
     script += "set xlabel 'share of commands that take longer, in percent (logarithmic)'\n"
-    script += "set logscale xy\nset xrange [100:*] reverse\nset format y '%g'\n"
+    script += "set logscale xy\nset xrange [100:0.001]\nset format y '%g'\n"
     base = latency_report.yardstick_us(data)
     plotted = []
     for i, (line, label) in enumerate(SHOWN):
