@@ -268,6 +268,7 @@ TEST(shards_in_parts) {
         EXPECT_ERROR(c, "ERR", "bad part", line);
     }
     EXPECT_ERROR(c, "ERR", "not found", "BF.SHARDS none FROM 0 0");
+    CHECK_TIDY(s); /* which goes by the parts */
 }
 
 /* Layers in one string, and strings of others. */
