@@ -14,7 +14,7 @@
 #include "store/datatype.h"
 
 #define MODULE_NAME    "bf"
-#define MODULE_VERSION 10000 /* 1.0.0 */
+#define MODULE_VERSION 10000 /* 1.0.0; scripts/version reads it, make check-version compares */
 
 __attribute__((visibility("default"))) int RedisModule_OnLoad(RedisModuleCtx *ctx,
                                                               RedisModuleString **argv, int argc);
@@ -42,7 +42,8 @@ static bool announce(RedisModuleCtx *ctx) {
 int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (!announce(ctx)) return REDISMODULE_ERR;
     descriptor_allocator =
-        (struct allocator){RedisModule_TryAlloc, RedisModule_Realloc, RedisModule_Free};
+        (struct allocator){RedisModule_TryAlloc, RedisModule_Realloc, RedisModule_Alloc,
+                           RedisModule_Calloc, RedisModule_Free};
     if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx) ||
         !info_start(ctx) || !events_start(ctx))
         return REDISMODULE_ERR;

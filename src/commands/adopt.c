@@ -13,93 +13,15 @@
 
 #include "store/cluster.h"
 #include "config.h"
-#include "store/filter.h"
+#include "core/fill.h"
+#include "core/names.h"
+#include "store/replication.h"
 #include "core/sizing.h"
 #include "store/datatype.h"
 #include "commands/words.h"
 
-/* ---- the layer ---- */
-
-static const struct recipe *recipe_of(const struct shards *shards, uint32_t index) {
-    return &shards->filter->descriptor->layers[index].adoption->recipe;
-}
-
-static struct recipe_item item_of(const struct recipe *recipe, struct lookup *lookup) {
-    struct recipe_item item;
-    _Static_assert(sizeof lookup->own == sizeof item.md5, "the digest is kept in the lookup");
-    item.bytes = RedisModule_StringPtrLen(lookup->item, &item.nbytes);
-    if (lookup->own_for == LAYER_ADOPTED) {
-        memcpy(item.md5, lookup->own, sizeof item.md5);
-    } else {
-        memset(item.md5, 0, sizeof item.md5);
-        recipe_hash(recipe, &item);
-        memcpy(lookup->own, item.md5, sizeof item.md5);
-        lookup->own_for = LAYER_ADOPTED;
-    }
-    return item;
-}
-
-static bool adopt_locate(struct shards *shards, uint32_t index, struct lookup *lookup) {
-    const struct recipe *recipe = recipe_of(shards, index);
-    const struct recipe_item item = item_of(recipe, lookup);
-    const struct shard_slot *slot = shards_open(shards, index, recipe_string(recipe, &item));
-    if (!slot) return shards->status == SHARD_NONE;
-    recipe_prefetch(recipe, &item, slot->blocks, slot->nbytes);
-    return true;
-}
-
-static bool adopt_contains(struct shards *shards, uint32_t index, struct lookup *lookup) {
-    const struct recipe *recipe = recipe_of(shards, index);
-    const struct recipe_item item = item_of(recipe, lookup);
-    const struct shard_slot *slot = shards_open(shards, index, recipe_string(recipe, &item));
-    return slot && recipe_test(recipe, &item, slot->blocks, slot->nbytes);
-}
-
-/* The empty item is never contained, so it comes here again and again; it is new when it changes something. Others may
- * watch or cache the strings, so they learn of the change. */
-static bool adopt_insert(struct shards *shards, uint32_t index, struct lookup *lookup) {
-    const struct recipe *recipe = recipe_of(shards, index);
-    const struct recipe_item item = item_of(recipe, lookup);
-    struct layer *layer = &shards->filter->descriptor->layers[index];
-    const struct shard_slot *slot =
-        shards_extend(shards, index, recipe_string(recipe, &item), recipe_length(recipe, &item));
-    if (!recipe_set(recipe, &item, slot->blocks)) return false;
-    layer->nitems++;
-    if (!layer_owns_shards(layer)) RedisModule_SignalModifiedKey(shards->ctx, slot->name);
-    return true;
-}
-
-const struct layer_ops adopt_layer_ops = {adopt_locate, adopt_contains, adopt_insert};
-
-/* ---- how full is it? ---- */
-
-#define RUN_BYTES      4096u       /* counted at a time: a page */
-#define ESTIMATE_BYTES (64u << 20) /* counted for the estimate of all items, in some tens of ms */
-
-static uint64_t count_bits(const uint8_t *bytes, size_t n) {
-    uint64_t nset = 0, word;
-    for (; n >= 8; n -= 8, bytes += 8) {
-        memcpy(&word, bytes, sizeof word);
-        nset += (uint64_t)__builtin_popcountll(word);
-    }
-    for (; n > 0; n--) nset += (uint64_t)__builtin_popcount(*bytes++);
-    return nset;
-}
-
-double adopt_fill(const struct layer *layer, const uint8_t *string, size_t nbytes, size_t max_bytes,
-                  double *sampled) {
-    const double full = (double)layout_shard_bytes(&layer->layout) * 8;
-    const size_t nruns = nbytes / RUN_BYTES, wanted = max_bytes / RUN_BYTES + 1;
-    *sampled = 1;
-    if (nruns <= wanted) return (double)count_bits(string, nbytes) / full;
-    uint64_t nset = 0;
-    for (size_t i = 0; i < wanted; i++)
-        nset += count_bits(string + i * nruns / wanted * RUN_BYTES, RUN_BYTES);
-    *sampled = (double)(wanted * RUN_BYTES) / (double)nbytes;
-    return (double)nset / *sampled / full;
-}
-
-/* ---- BF.ADOPT ---- */
+/* Counted for the estimate of all items, in some milliseconds. */
+#define ESTIMATE_BYTES (8u << 20)
 
 enum {
     GIVEN_PREFIX = 1 << 0,
@@ -293,25 +215,25 @@ static const char *name_problem(RedisModuleCtx *ctx, RedisModuleString *key,
 }
 
 /* Looks at all strings: marks those that are there and counts what is in them. Says what stands in the way. */
-static const char *survey(struct shards *shards, RedisModuleString *key) {
-    struct layer *layer = &shards->filter->descriptor->layers[0];
+static const char *survey(struct strings *strings, RedisModuleString *key) {
+    struct access *access = &strings->access;
+    struct layer *layer = &access->descriptor->layers[0];
     const uint32_t n = layer->layout.nshards;
     uint64_t nitems = 0;
     for (uint32_t j = 0; j < n; j++) {
-        const char *problem = name_problem(shards->ctx, key, shards->filter->descriptor, j);
+        const char *problem = name_problem(strings->ctx, key, access->descriptor, j);
         if (problem) return problem;
-        const struct shard_slot *slot = shards_open(shards, 0, j);
-        if (!slot && shards->status == SHARD_FOREIGN)
+        const struct shard *shard = access_open(access, 0, j);
+        if (!shard && access->status == SHARD_FOREIGN)
             return "ERR one of the strings to adopt is no string, or longer than 2^BITS bits";
-        if (!slot && shards->status == SHARD_MISSING)
+        if (!shard && access->status == SHARD_MISSING)
             return "TRYAGAIN the cluster slot of the strings to adopt is on its way between nodes";
-        if (!slot) continue;
+        if (!shard) continue;
         double sampled;
-        nitems +=
-            recipe_estimate(&layer->adoption->recipe, adopt_fill(layer, slot->blocks, slot->nbytes,
-                                                                 ESTIMATE_BYTES / n, &sampled));
+        const double fill = fill_of_adopted(layer, shard, ESTIMATE_BYTES / n, &sampled);
+        nitems += recipe_estimate(&layer->adoption->recipe, fill);
         layer_mark_created(layer, j);
-        shards_close(shards);
+        access_close(access);
     }
     layer->nitems = nitems < SIZING_MAX_CAPACITY ? nitems : SIZING_MAX_CAPACITY;
     return NULL;
@@ -322,7 +244,7 @@ static struct filter *make(RedisModuleCtx *ctx, RedisModuleString *key,
                            const struct request *request, const char **problem) {
     size_t length, tag_length;
     const char *tag, *name = RedisModule_StringPtrLen(key, &length);
-    const bool taggable = shard_tag(name, length, &tag, &tag_length);
+    const bool taggable = names_tag(name, length, &tag, &tag_length);
     *problem = NULL;
     if (!taggable && cluster_enabled(ctx))
         *problem = "ERR in a cluster this name can't be a filter's: it has a '}' outside of a "
@@ -341,12 +263,12 @@ static struct filter *make(RedisModuleCtx *ctx, RedisModuleString *key,
     descriptor->shard_bytes = (uint64_t)config.shard_bytes;
     descriptor->expansion = request->expansion;
     struct filter *filter = filter_wrap(descriptor);
-    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
     if (cluster_enabled(ctx) && !cluster_fits(descriptor, name, length))
         *problem = "CROSSSLOT the strings to adopt must lie in the filter's cluster slot";
     else
-        *problem = survey(&shards, key);
-    shards_close(&shards);
+        *problem = survey(&strings, key);
+    access_close(&strings.access);
     if (!*problem) return filter;
     descriptor_free(filter_unwrap(filter));
     return NULL;
@@ -377,7 +299,7 @@ int BFAdopt_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
         filter = make(ctx, argv[1], &request, &problem);
     if (filter) {
         type_set(key, filter);
-        filter_replicate(ctx, argv[1], filter);
+        replicate_descriptor(ctx, argv[1], filter->descriptor);
         RedisModule_SignalModifiedKey(ctx, argv[1]);
         RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.adopt", argv[1]);
         RedisModule_ReplyWithSimpleString(ctx, "OK");

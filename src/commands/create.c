@@ -4,11 +4,13 @@
 #include "commands/reply.h"
 #include "commands/words.h"
 #include "config.h"
-#include "core/sizing.h"
+#include "core/filter.h"
+#include "core/header.h"
+#include "core/names.h"
 #include "store/cluster.h"
 #include "store/datatype.h"
-#include "store/filter.h"
 #include "store/identity.h"
+#include "store/replication.h"
 
 struct options default_options(void) {
     return (struct options){.error = config.error_rate,
@@ -30,7 +32,7 @@ bool parse_options(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, unsi
 bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
              size_t *tag_length) {
     const struct word word = word_of(name);
-    if (!shard_tag(word.text, word.length, tag, tag_length) && cluster_enabled(ctx)) {
+    if (!names_tag(word.text, word.length, tag, tag_length) && cluster_enabled(ctx)) {
         RedisModule_ReplyWithError(ctx, ERROR_CLUSTER);
         return false;
     }
@@ -53,13 +55,14 @@ struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleK
                                                                                : identity_fresh(),
                                           .id = identity_fresh(),
                                           .shard_bytes = options->shard_bytes};
-    struct filter *filter = filter_new(&wanted, tag, tag_length);
-    if (!filter) {
+    struct descriptor *descriptor = filter_new(&wanted, tag, tag_length);
+    if (!descriptor) {
         RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
         return NULL;
     }
+    struct filter *filter = filter_wrap(descriptor);
     type_set(key, filter);
-    filter_replicate(ctx, name, filter);
+    replicate_descriptor(ctx, name, descriptor);
     RedisModule_SignalModifiedKey(ctx, name);
     RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.reserve", name);
     return filter;
@@ -98,11 +101,15 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (!parse_options(ctx, argv + 3, argc - 3,
                        OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SHARDSIZE, &options))
         return REDISMODULE_OK;
+    const struct filter_options wanted = {.error = options.error,
+                                          .capacity = options.capacity,
+                                          .expansion = options.expansion,
+                                          .shard_bytes = options.shard_bytes};
     struct layout layout;
-    const double error = sizing_layer_error(options.error, 0, options.expansion > 0);
-    if (!sizing_plan(options.capacity, error, options.shard_bytes, options.expansion == 0, &layout))
+    double error;
+    if (!filter_plan(&wanted, &layout, &error))
         return RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
-    const uint64_t shard_bytes = SHARD_HEADER_BYTES + layout_shard_bytes(&layout);
+    const uint64_t shard_bytes = HEADER_BYTES + layout_shard_bytes(&layout);
     const double total_bits = (double)layout.nshards * (double)layout_shard_bytes(&layout) * 8;
     const double bits_per_item = total_bits / (double)options.capacity;
     const struct {

@@ -3,7 +3,7 @@
 #define CREATE_H
 
 #include "core/options.h"
-#include "store/strings.h"
+#include "store/value.h"
 
 /* The options of a filter that nobody asked anything special of: as configured. */
 struct options default_options(void);

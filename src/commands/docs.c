@@ -91,6 +91,13 @@ static Arg key_alone[] = {ARG(KEY, "key"), END};
 static Arg key_item[] = {ARG(KEY, "key"), ARG(STRING, "item"), END};
 static Arg key_items[] = {ARG(KEY, "key"), ARG_ITEMS(NULL), END};
 static Arg setdescriptor[] = {ARG(KEY, "key"), ARG(STRING, "bytes"), END};
+static Arg healed_shard[] = {ARG(INTEGER, "layer"), ARG(INTEGER, "shard"), END};
+static Arg healed[] = {ARG(KEY, "key"),
+                       {.name = "healed_shard",
+                        .type = REDISMODULE_ARG_TYPE_BLOCK,
+                        .flags = REDISMODULE_CMD_ARG_MULTIPLE,
+                        .subargs = healed_shard},
+                       END};
 static Arg nextid[] = {ARG(KEY, "key"), ARG(STRING, "id"), END};
 static Arg scandump[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), END};
 static Arg loadchunk[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), ARG(STRING, "data"), END};
@@ -155,6 +162,8 @@ static const struct entry {
      "Sets all of a filter but its bits. For replication only."},
     {"bf.nextid", 3, KEY_CREATE, nextid, "O(1)",
      "Says which id the filter gets that COPY or RESTORE makes next. For replication only."},
+    {"bf.healed", -4, KEY_REPLACE, healed, "O(shards)",
+     "Says which shards begin anew, empty. For replication only."},
     {"bf.leaves", 2, KEY_REPLACE, key_alone, "O(1)",
      "Says that a filter is about to leave for another cluster node. For replication only."},
 };

@@ -11,12 +11,13 @@
 #include <string.h>
 
 #include "core/chunk.h"
-#include "core/classic.h"
+#include "core/redisbloom.h"
 #include "commands/create.h"
 #include "commands/open.h"
 #include "commands/reply.h"
 #include "config.h"
-#include "store/filter.h"
+#include "core/redisbloom.h"
+#include "store/replication.h"
 #include "store/statistics.h"
 #include "store/datatype.h"
 #include "commands/words.h"
@@ -56,36 +57,54 @@ static void dump_end(RedisModuleCtx *ctx, const struct descriptor *descriptor, u
     RedisModule_Free(bytes);
 }
 
+/* The parts that a chunk for this iterator holds, with their bytes, in shards that stay open. *to is the iterator that
+ * follows. False after replying what is wrong. */
+static bool gather(struct strings *strings, uint64_t iterator, struct part *parts, size_t *nparts,
+                   size_t *nbody, uint64_t *to) {
+    struct access *access = &strings->access;
+    struct part part;
+    *nparts = *nbody = 0;
+    for (*to = iterator; chunk_next_part(access->descriptor, &iterator, &part); *to = iterator) {
+        const struct shard *shard = access_open(access, part.layer, part.shard);
+        if (!shard) {
+            reply_lost(strings);
+            return false;
+        }
+        const struct layer *layer = &access->descriptor->layers[part.layer];
+        if (shard->capacity &&
+            !chunk_make_young(access->descriptor, &iterator, &part, shard->nbytes)) {
+            RedisModule_ReplyWithError(strings->ctx, ERROR_CHANGED);
+            return false;
+        }
+        part.bytes = shard_blocks(layer, shard) + (size_t)part.part * CHUNK_PART_BYTES;
+        if (!chunk_reserve(&part, *nparts, nbody)) break;
+        parts[(*nparts)++] = part;
+    }
+    return true;
+}
+
 /* A chunk of data, or the end where no data is left. */
 static void dump_data(RedisModuleCtx *ctx, struct filter *filter, uint64_t iterator) {
     const struct descriptor *descriptor = filter->descriptor;
-    uint64_t to, at_iterator = iterator;
-    const size_t nbytes = chunk_data_size(descriptor, iterator, &to);
-    if (nbytes == 0) {
-        dump_end(ctx, descriptor, iterator);
-        return;
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+    struct part *parts = RedisModule_Alloc(CHUNK_MAX_PARTS * sizeof *parts);
+    size_t nparts, nbody;
+    uint64_t to;
+    if (gather(&strings, iterator, parts, &nparts, &nbody, &to)) {
+        if (nparts == 0) {
+            dump_end(ctx, descriptor, iterator);
+        } else {
+            const size_t nbytes = chunk_data_size(nbody);
+            uint8_t *bytes = RedisModule_Alloc(nbytes);
+            uint8_t *at = chunk_begin_data(descriptor, iterator, to, bytes);
+            for (size_t i = 0; i < nparts; i++) at = chunk_put_part(at, &parts[i]);
+            chunk_seal(bytes, nbytes);
+            reply_chunk(ctx, to, bytes, nbytes);
+            RedisModule_Free(bytes);
+        }
     }
-    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
-    uint8_t *bytes = RedisModule_Alloc(nbytes);
-    uint8_t *at = chunk_begin_data(descriptor, iterator, to, bytes);
-    struct part part;
-    bool sound = true;
-    while (sound && at_iterator != to && chunk_next_part(descriptor, &at_iterator, &part)) {
-        const struct shard_slot *slot = shards_open(&shards, part.layer, part.shard);
-        sound = slot != NULL;
-        if (!sound) continue;
-        part.bytes = shard_blocks(&descriptor->layers[part.layer], slot) +
-                     (size_t)part.part * CHUNK_PART_BYTES;
-        at = chunk_put_part(at, &part);
-    }
-    if (sound) {
-        chunk_seal(bytes, nbytes);
-        reply_chunk(ctx, to, bytes, nbytes);
-    } else {
-        reply_lost(&shards);
-    }
-    shards_close(&shards);
-    RedisModule_Free(bytes);
+    access_close(&strings.access);
+    RedisModule_Free(parts);
 }
 
 /* BF.SCANDUMP key iterator */
@@ -154,7 +173,8 @@ static struct descriptor *read_first(RedisModuleCtx *ctx, uint64_t iterator, con
         }
         if (!problem) descriptor = chunk_read_header(&chunk, &problem);
     } else if (iterator == 1) {
-        descriptor = classic_decode_header(bytes, nbytes, (uint64_t)config.shard_bytes, &problem);
+        descriptor =
+            redisbloom_decode_header(bytes, nbytes, (uint64_t)config.shard_bytes, &problem);
     } else {
         RedisModule_ReplyWithError(ctx, ERROR_NO_HEADER);
         return NULL;
@@ -184,30 +204,35 @@ static bool load_first(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
     RedisModule_GetRandomBytes((unsigned char *)&descriptor->id, sizeof descriptor->id);
     struct filter *filter = filter_wrap(descriptor);
     type_set(key, filter);
-    filter_replicate(ctx, name, filter);
+    replicate_descriptor(ctx, name, filter->descriptor);
     return true;
 }
 
 /* ---- BF.LOADCHUNK: the others ---- */
 
-/* Writes into a shard, which is made if need be. False if it is lost. */
-static bool write_shard(struct shards *shards, uint32_t layer, uint32_t shard, size_t offset,
+/* Writes into a dense shard, which is made if need be. False if it is lost. */
+static bool write_shard(struct access *access, uint32_t layer, uint32_t number, size_t offset,
                         const uint8_t *bytes, size_t nbytes) {
-    struct layer *at = &shards->filter->descriptor->layers[layer];
-    struct shard_slot *slot = layer_shard_created(at, shard) ? shards_open(shards, layer, shard)
-                                                             : shards_create(shards, layer, shard);
-    if (slot) memcpy(shard_blocks(at, slot) + offset, bytes, nbytes);
-    return slot != NULL;
+    const struct layer *at = &access->descriptor->layers[layer];
+    struct shard *shard = layer_shard_created(at, number) ? access_open(access, layer, number)
+                                                          : access_create(access, layer, number);
+    if (!shard) return false;
+    if (shard->capacity) access_turn(access, layer, number, shard);
+    memcpy(shard_blocks(at, shard) + offset, bytes, nbytes);
+    return true;
 }
 
 /* Only the first part of a chunk can lie in a shard that exists already, and so be lost: nothing is written then. */
-static bool load_data(struct shards *shards, const struct chunk *chunk) {
-    struct load *load = &shards->filter->descriptor->load;
+static bool load_data(struct strings *strings, const struct chunk *chunk) {
+    struct access *access = &strings->access;
+    struct load *load = &access->descriptor->load;
     struct part part;
     for (size_t at = 0; chunk_read_part(chunk, &at, &part);) {
-        if (!write_shard(shards, part.layer, part.shard, (size_t)part.part * CHUNK_PART_BYTES,
-                         part.bytes, part.nbytes)) {
-            reply_lost(shards);
+        if (part.young) {
+            access_fill(access, part.layer, part.shard, true, part.bytes, part.nbytes);
+        } else if (!write_shard(access, part.layer, part.shard,
+                                (size_t)part.part * CHUNK_PART_BYTES, part.bytes, part.nbytes)) {
+            reply_lost(strings);
             return false;
         }
         load->nbytes += part.nbytes;
@@ -224,14 +249,14 @@ static const char *load_end(struct descriptor *descriptor, const struct chunk *c
     return problem;
 }
 
-static bool load_ours(struct shards *shards, uint64_t iterator, const uint8_t *bytes,
+static bool load_ours(struct strings *strings, uint64_t iterator, const uint8_t *bytes,
                       size_t nbytes) {
-    struct descriptor *descriptor = shards->filter->descriptor;
+    struct descriptor *descriptor = strings->access.descriptor;
     struct chunk chunk;
     const char *problem = chunk_open(bytes, nbytes, &chunk);
-    if (problem) return reply_bad_chunk(shards->ctx, problem);
+    if (problem) return reply_bad_chunk(strings->ctx, problem);
     if (chunk.to != iterator) {
-        RedisModule_ReplyWithError(shards->ctx, ERROR_OTHER_ITERATOR);
+        RedisModule_ReplyWithError(strings->ctx, ERROR_OTHER_ITERATOR);
         return false;
     }
     if (chunk.type == CHUNK_HEADER)
@@ -240,8 +265,8 @@ static bool load_ours(struct shards *shards, uint64_t iterator, const uint8_t *b
         problem = chunk_check_data(&chunk, descriptor);
     else
         problem = load_end(descriptor, &chunk);
-    if (problem) return reply_bad_next(shards->ctx, problem, &descriptor->load);
-    return chunk.type == CHUNK_END || load_data(shards, &chunk);
+    if (problem) return reply_bad_next(strings->ctx, problem, &descriptor->load);
+    return chunk.type == CHUNK_END || load_data(strings, &chunk);
 }
 
 static bool all_zero(const uint8_t *bytes, size_t nbytes) {
@@ -249,18 +274,18 @@ static bool all_zero(const uint8_t *bytes, size_t nbytes) {
 }
 
 /* RedisBloom's data: the bytes alone. A shard whose bits are all zero is not made. */
-static bool load_classic(struct shards *shards, uint64_t iterator, const uint8_t *bytes,
+static bool load_classic(struct strings *strings, uint64_t iterator, const uint8_t *bytes,
                          size_t nbytes) {
-    struct descriptor *descriptor = shards->filter->descriptor;
+    struct descriptor *descriptor = strings->access.descriptor;
     struct load *load = &descriptor->load;
     uint32_t layer;
     uint64_t offset;
     if (nbytes == 0 || nbytes > CHUNK_MAX_BYTES)
-        return reply_bad_chunk(shards->ctx, "it is empty or longer than 16 MiB");
+        return reply_bad_chunk(strings->ctx, "it is empty or longer than 16 MiB");
     if (iterator < nbytes || iterator - nbytes != load->next)
-        return reply_bad_next(shards->ctx, "it is truncated or out of order", load);
-    if (!classic_locate(descriptor, load->next, nbytes, &layer, &offset))
-        return reply_bad_next(shards->ctx, "it is longer than its layer", load);
+        return reply_bad_next(strings->ctx, "it is truncated or out of order", load);
+    if (!redisbloom_locate(descriptor, load->next, nbytes, &layer, &offset))
+        return reply_bad_next(strings->ctx, "it is longer than its layer", load);
     const size_t shard_bytes = layout_shard_bytes(&descriptor->layers[layer].layout);
     for (size_t done = 0, n; done < nbytes; done += n) {
         const uint32_t shard = (uint32_t)((offset + done) / shard_bytes);
@@ -268,33 +293,33 @@ static bool load_classic(struct shards *shards, uint64_t iterator, const uint8_t
         n = nbytes - done < shard_bytes - from ? nbytes - done : shard_bytes - from;
         if (!layer_shard_created(&descriptor->layers[layer], shard) && all_zero(bytes + done, n))
             continue;
-        if (!write_shard(shards, layer, shard, from, bytes + done, n)) {
-            reply_lost(shards);
+        if (!write_shard(&strings->access, layer, shard, from, bytes + done, n)) {
+            reply_lost(strings);
             return false;
         }
     }
     load->nbytes += nbytes;
     load->next = iterator;
-    if (load->nbytes == classic_total_bytes(descriptor)) *load = (struct load){.origin = LOAD_NONE};
+    if (load->nbytes == redisbloom_total_bytes(descriptor))
+        *load = (struct load){.origin = LOAD_NONE};
     return true;
 }
 
 static bool load_next(RedisModuleCtx *ctx, struct filter *filter, uint64_t iterator,
                       const uint8_t *bytes, size_t nbytes) {
-    struct shards shards = {
-        .ctx = ctx, .filter = filter, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE);
     bool loaded = false;
     switch (filter->descriptor->load.origin) {
     case LOAD_OURS:
-        loaded = load_ours(&shards, iterator, bytes, nbytes);
+        loaded = load_ours(&strings, iterator, bytes, nbytes);
         break;
     case LOAD_REDISBLOOM:
-        loaded = load_classic(&shards, iterator, bytes, nbytes);
+        loaded = load_classic(&strings, iterator, bytes, nbytes);
         break;
     case LOAD_NONE:
         RedisModule_ReplyWithError(ctx, ERROR_COMPLETE);
     }
-    shards_close(&shards);
+    access_close(&strings.access);
     if (loaded) RedisModule_ReplicateVerbatim(ctx);
     return loaded;
 }

@@ -3,9 +3,11 @@
 #include "store/garbage.h"
 #include "store/jobs.h"
 #include "store/living.h"
+#include "store/retired.h"
 #include "store/statistics.h"
 
 static void OnInfo(RedisModuleInfoCtx *info, int for_crash_report) {
+    if (!for_crash_report) retired_free_most();
     /* The crash may have come while these were locked. */
     const struct garbage_counts garbage =
         for_crash_report ? (struct garbage_counts){0} : garbage_count();

@@ -1,12 +1,12 @@
 /* The commands that only look: how much, how full, where. */
 #include "commands/inspect.h"
 
-#include <string.h>
-
-#include "commands/adopt.h"
 #include "commands/open.h"
 #include "commands/reply.h"
-#include "store/filter.h"
+#include "core/encoding.h"
+#include "core/fill.h"
+#include "core/header.h"
+#include "store/strings.h"
 #include "commands/words.h"
 
 /* BF.CARD key */
@@ -40,17 +40,29 @@ static const struct {
     [INFO_EXPANSION] = {"EXPANSION", "Expansion rate"},
 };
 
+/* The length of the adopted strings, of which there are few. */
+static uint64_t adopted_bytes(RedisModuleCtx *ctx, struct filter *filter) {
+    const struct layer *first = &filter->descriptor->layers[0];
+    uint64_t nbytes = 0;
+    for (uint32_t j = 0; first->adoption && j < first->layout.nshards; j++) {
+        struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+        const struct shard *shard = access_open(&strings.access, 0, j);
+        if (shard) nbytes += shard->nbytes;
+        access_close(&strings.access);
+    }
+    return nbytes;
+}
+
 static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_field field) {
     const struct descriptor *descriptor = filter->descriptor;
-    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
     switch (field) {
     case INFO_CAPACITY:
         RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
         break;
     case INFO_SIZE: /* as stored: the same on a primary and its replicas, unlike the memory in use */
         RedisModule_ReplyWithLongLong(ctx, (long long)(descriptor_encoded_size(descriptor) +
-                                                       descriptor_shard_bytes(descriptor) +
-                                                       shards_adopted_bytes(&shards)));
+                                                       descriptor_nstored(descriptor) +
+                                                       adopted_bytes(ctx, filter)));
         break;
     case INFO_FILTERS:
         RedisModule_ReplyWithLongLong(ctx, descriptor->nlayers);
@@ -58,11 +70,14 @@ static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_fie
     case INFO_ITEMS:
         RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_nitems(descriptor));
         break;
-    default:
+    case INFO_EXPANSION:
         if (descriptor->expansion)
             RedisModule_ReplyWithLongLong(ctx, descriptor->expansion);
         else
             RedisModule_ReplyWithNull(ctx);
+        break;
+    case INFO_NFIELDS:
+        break;
     }
 }
 
@@ -98,71 +113,44 @@ int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return REDISMODULE_OK;
 }
 
-/* How much of a layer is counted for its fill. A small one is read whole. In a large one every block is another memory
- * page, microseconds each with 10 GB, so that it is the number of blocks that counts. */
-#define SAMPLE_BYTES  (1u << 20)
-#define SAMPLE_BLOCKS 1024u
-
-/* How many blocks of a shard that is. */
-static uint32_t sample_size(const struct layer *layer) {
-    const struct layout *layout = &layer->layout;
-    if (layout->nshards * (uint64_t)layout_shard_bytes(layout) <= SAMPLE_BYTES)
-        return layout->nblocks;
-    const uint32_t share = SAMPLE_BLOCKS / layout->nshards, wanted = share < 2 ? 2 : share;
-    return wanted < layout->nblocks ? wanted : layout->nblocks;
+/* What a string, or the part of it that is this layer's, takes. Of one that is lost: what it would if it were dense. */
+static size_t bytes_of(const struct layer *layer, const struct shard *shard) {
+    if (layer->adoption) return shard ? shard->nbytes : 0;
+    const size_t own =
+        shard && shard->capacity ? shard->nbytes : layout_shard_bytes(&layer->layout);
+    return (layer_is_joined(layer) ? 0 : HEADER_BYTES) + own;
 }
 
-static double sampled_fill(const struct layer *layer, const uint8_t *blocks, uint32_t nsamples) {
-    const size_t block_bytes = layout_block_bytes(&layer->layout);
-    uint64_t nset = 0;
-    for (uint32_t i = 0; i < nsamples; i++) {
-        const uint8_t *block =
-            blocks + (uint64_t)i * layer->layout.nblocks / nsamples * block_bytes;
-        for (size_t at = 0; at < block_bytes; at += 8) {
-            uint64_t word;
-            memcpy(&word, block + at, sizeof word);
-            nset += (uint64_t)__builtin_popcountll(word);
-        }
-    }
-    return (double)nset / ((double)nsamples * (double)block_bytes * 8);
+static const char *state_of(const struct access *access, const struct shard *shard) {
+    if (shard) return shard->capacity ? "young" : "ok";
+    return access->status == SHARD_MISSING ? "missing" : "damaged";
 }
 
 /* One entry of BF.SHARDS. */
-static void reply_shard(struct shards *shards, uint32_t index, uint32_t shard) {
-    static const char *const states[] = {
-        [SHARD_READY] = "ok", [SHARD_MISSING] = "missing", [SHARD_FOREIGN] = "damaged"};
-    RedisModuleCtx *ctx = shards->ctx;
-    const struct layer *layer = &shards->filter->descriptor->layers[index];
-    const struct shard_slot *slot = shards_open(shards, index, shard);
+static void reply_shard(struct strings *strings, uint32_t index, uint32_t number) {
+    RedisModuleCtx *ctx = strings->ctx;
+    struct access *access = &strings->access;
+    const struct layer *layer = &access->descriptor->layers[index];
+    const struct shard *shard = access_open(access, index, number);
     double sampled = 1, fill = 0;
-    if (layer->adoption) {
-        if (slot)
-            fill = adopt_fill(layer, slot->blocks, slot->nbytes,
-                              SAMPLE_BYTES / layer->layout.nshards, &sampled);
-    } else {
-        const uint32_t nsamples = sample_size(layer);
-        sampled = (double)nsamples / layer->layout.nblocks;
-        if (slot) fill = sampled_fill(layer, shard_blocks(layer, slot), nsamples);
-    }
-    RedisModuleString *name = shard_name(shards->filter->descriptor, index, shard);
+    if (shard && layer->adoption)
+        fill = fill_of_adopted(layer, shard, FILL_SAMPLE_BYTES / layer->layout.nshards, &sampled);
+    else if (shard)
+        fill = fill_of_shard(layer, shard, &sampled);
+    RedisModuleString *name = shard_name(access->descriptor, index, number);
     RedisModule_ReplyWithMap(ctx, 8);
     RedisModule_ReplyWithSimpleString(ctx, "key");
     RedisModule_ReplyWithString(ctx, name);
     RedisModule_ReplyWithSimpleString(ctx, "layer");
     RedisModule_ReplyWithLongLong(ctx, index);
     RedisModule_ReplyWithSimpleString(ctx, "shard");
-    RedisModule_ReplyWithLongLong(ctx, shard);
+    RedisModule_ReplyWithLongLong(ctx, number);
     RedisModule_ReplyWithSimpleString(ctx, "bytes");
-    if (layer->adoption)
-        RedisModule_ReplyWithLongLong(ctx, slot ? (long long)slot->nbytes : 0);
-    else
-        RedisModule_ReplyWithLongLong(
-            ctx, (long long)((layer_is_joined(layer) ? 0 : SHARD_HEADER_BYTES) +
-                             layout_shard_bytes(&layer->layout)));
+    RedisModule_ReplyWithLongLong(ctx, (long long)bytes_of(layer, shard));
     RedisModule_ReplyWithSimpleString(ctx, "state");
-    RedisModule_ReplyWithSimpleString(ctx, states[slot ? SHARD_READY : shards->status]);
+    RedisModule_ReplyWithSimpleString(ctx, state_of(access, shard));
     RedisModule_ReplyWithSimpleString(ctx, "fill");
-    if (slot)
+    if (shard)
         RedisModule_ReplyWithDouble(ctx, fill);
     else
         RedisModule_ReplyWithNull(ctx);
@@ -170,9 +158,9 @@ static void reply_shard(struct shards *shards, uint32_t index, uint32_t shard) {
     RedisModule_ReplyWithDouble(ctx, sampled);
     RedisModule_ReplyWithSimpleString(ctx, "offset");
     RedisModule_ReplyWithLongLong(
-        ctx, layer_is_joined(layer) ? (long long)(SHARD_HEADER_BYTES + layer->offset) : 0);
+        ctx, layer_is_joined(layer) ? (long long)(HEADER_BYTES + layer->offset) : 0);
     RedisModule_FreeString(NULL, name);
-    shards_close(shards);
+    access_close(access);
 }
 
 /* Which entries BF.SHARDS shows. */
@@ -217,15 +205,15 @@ static uint64_t count_entries(const struct descriptor *descriptor) {
 }
 
 /* The entries of one layer; how many there were. */
-static uint64_t reply_layer(struct shards *shards, uint32_t index, uint64_t first, uint64_t max) {
-    const struct layer *layer = &shards->filter->descriptor->layers[index];
+static uint64_t reply_layer(struct strings *strings, uint32_t index, uint64_t first, uint64_t max) {
+    const struct layer *layer = &strings->access.descriptor->layers[index];
     uint64_t n = 0;
     for (uint64_t shard = first; shard < layer->layout.nshards && n < max; shard++) {
         /* Adopted strings may have been made by others: only the key itself tells. */
-        if (layer->adoption ? shards_check(shards, index, (uint32_t)shard) == SHARD_NONE
+        if (layer->adoption ? access_check(&strings->access, index, (uint32_t)shard) == SHARD_NONE
                             : !layer_shard_created(layer, (uint32_t)shard))
             continue;
-        reply_shard(shards, index, (uint32_t)shard);
+        reply_shard(strings, index, (uint32_t)shard);
         n++;
     }
     return n;
@@ -245,12 +233,12 @@ int BFShards_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int arg
         RedisModule_CloseKey(key);
         return RedisModule_ReplyWithError(ctx, ERROR_MANY_SHARDS);
     }
-    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
     uint64_t nshown = 0;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
     for (uint64_t i = part.layer; i < descriptor->nlayers; i++)
         nshown +=
-            reply_layer(&shards, (uint32_t)i, i == part.layer ? part.shard : 0, part.max - nshown);
+            reply_layer(&strings, (uint32_t)i, i == part.layer ? part.shard : 0, part.max - nshown);
     RedisModule_ReplySetArrayLength(ctx, (long)nshown);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;

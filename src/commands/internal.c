@@ -5,16 +5,18 @@
 #include "commands/open.h"
 #include "commands/reply.h"
 #include "commands/words.h"
+#include "core/encoding.h"
+#include "core/header.h"
+#include "core/names.h"
 #include "store/cluster.h"
 #include "store/datatype.h"
 #include "store/garbage.h"
 #include "store/identity.h"
 #include "store/living.h"
 
-/* Does this command come from where nobody but the server can send: the primary, the AOF, or a node that sends us slots?
- * Not if a script or another module runs it, wherever that came from, since it has a client of its own then. While the
+/* Not if a script or another module runs it, wherever that came from, since it has a client of its own then. While the
  * server loads, the AOF's client is the one with the highest id. */
-static bool internal(RedisModuleCtx *ctx) {
+bool internal_only(RedisModuleCtx *ctx) {
     const int flags = RedisModule_GetContextFlags(ctx);
     return flags & REDISMODULE_CTX_FLAGS_REPLICATED ||
            (flags & REDISMODULE_CTX_FLAGS_LOADING && RedisModule_GetClientId(ctx) == UINT64_MAX);
@@ -46,7 +48,7 @@ static int reply_bad_descriptor(RedisModuleCtx *ctx, const char *problem) {
  * existing filter can only be replaced by another state of itself. */
 int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3) return RedisModule_WrongArity(ctx);
-    if (!internal(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
     const struct word bytes = word_of(argv[2]), name = word_of(argv[1]);
     const char *problem;
     struct descriptor *descriptor =
@@ -82,7 +84,7 @@ int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
  * Which id the filter gets that the COPY or RESTORE behind it makes under this name. */
 int BFNextId_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3) return RedisModule_WrongArity(ctx);
-    if (!internal(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
     const struct word digits = word_of(argv[2]);
     uint64_t id;
     if (!identity_parse(digits.text, digits.length, &id))
@@ -99,12 +101,12 @@ static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisMo
     uint64_t id;
     uint32_t layer, shard;
     size_t length;
-    if (!shard_parse_name(name.text, name.length, &id, &layer, &shard) || !key ||
+    if (!names_parse(name.text, name.length, &id, &layer, &shard) || !key ||
         RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING)
         return "other";
     const char *string = RedisModule_StringDMA(key, &length, REDISMODULE_READ);
-    if (!string || length < SHARD_HEADER_BYTES ||
-        !descriptor_is_header_of((const uint8_t *)string, id, layer, shard))
+    if (!string || length < HEADER_BYTES ||
+        !header_names((const uint8_t *)string, id, layer, shard))
         return "other";
     if (living_has(id)) return "live";
     if (garbage_has(id)) return "dying";
@@ -126,7 +128,7 @@ int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
  * How replicas and the AOF learn that the DEL which follows is a filter's departure for another node. */
 int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
-    if (!internal(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))

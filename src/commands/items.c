@@ -4,14 +4,16 @@
 #include "commands/create.h"
 #include "commands/open.h"
 #include "commands/reply.h"
-#include "store/filter.h"
+#include "core/filter.h"
+#include "store/replication.h"
 #include "store/statistics.h"
 
 /* Lookups for the items of a command: on the caller's stack if they are few. */
 #define FEW 64
 static struct lookup *lookups_for(RedisModuleString **items, size_t n, struct lookup few[FEW]) {
     struct lookup *lookups = n <= FEW ? few : RedisModule_Alloc(n * sizeof *lookups);
-    for (size_t i = 0; i < n; i++) lookups[i].item = items[i];
+    for (size_t i = 0; i < n; i++)
+        lookups[i].item = RedisModule_StringPtrLen(items[i], &lookups[i].nbytes);
     return lookups;
 }
 
@@ -21,13 +23,21 @@ static size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, s
     size_t nyes = 0;
     if (array) RedisModule_ReplyWithArray(ctx, (long)n);
     for (size_t i = 0; i < n; i++) {
-        if (lookups[i].answer == ANSWER_FULL)
-            RedisModule_ReplyWithError(ctx, full);
-        else if (lookups[i].answer == ANSWER_OOM)
-            RedisModule_ReplyWithError(ctx, ERROR_OOM);
-        else
+        switch (lookups[i].answer) {
+        case ANSWER_KNOWN:
+        case ANSWER_NEW:
             RedisModule_ReplyWithBool(ctx, lookups[i].answer == yes);
-        nyes += lookups[i].answer == yes;
+            nyes += lookups[i].answer == yes;
+            break;
+        case ANSWER_FULL:
+            RedisModule_ReplyWithError(ctx, full);
+            break;
+        case ANSWER_OOM:
+            RedisModule_ReplyWithError(ctx, ERROR_OOM);
+            break;
+        case ANSWER_LOST: /* nobody reads what replication is answered, and an error would end some servers */
+            RedisModule_ReplyWithBool(ctx, false);
+        }
     }
     return nyes;
 }
@@ -49,17 +59,19 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
     }
     if (filter) {
         struct lookup few[FEW], *lookups = lookups_for(items, n, few);
-        struct shards shards = {
-            .ctx = ctx, .filter = filter, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+        struct strings strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE);
+        strings.name = name;
+        strings.items = items;
         size_t nadded;
-        if (filter_add(&shards, name, lookups, n, existed && !options, &nadded)) {
+        if (filter_add(&strings.access, lookups, n, &nadded)) {
+            if (nadded > 0) replicate_items(&strings, lookups, n, existed && !options);
             reply_answers(ctx, lookups, n, ANSWER_NEW, array,
                           filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL);
             statistics_added(n, nadded);
         } else {
-            reply_lost(&shards);
+            reply_lost(&strings);
         }
-        shards_close(&shards);
+        access_close(&strings.access);
         if (lookups != few) RedisModule_Free(lookups);
         if (nadded > 0) {
             RedisModule_SignalModifiedKey(ctx, name);
@@ -104,16 +116,17 @@ static int check(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString
     struct filter *filter;
     if (!open_again(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
     struct lookup few[FEW], *lookups = lookups_for(items, n, few);
-    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
     if (!filter) {
         for (size_t i = 0; i < n; i++) lookups[i].answer = ANSWER_NEW;
         statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
-    } else if (filter_check(&shards, lookups, n)) {
-        statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
     } else {
-        reply_lost(&shards);
+        struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+        if (filter_check(&strings.access, lookups, n))
+            statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
+        else
+            reply_lost(&strings);
+        access_close(&strings.access);
     }
-    if (filter) shards_close(&shards);
     if (lookups != few) RedisModule_Free(lookups);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;

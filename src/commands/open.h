@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "redismodule.h"
-#include "store/strings.h"
+#include "store/value.h"
 
 /* Opens a key and looks at it. False after replying WRONGTYPE. *filter is NULL if there is no such key; *key may be
  * NULL then too. Close *key in any case. The filter may be half loaded: only for commands that can deal with that. */

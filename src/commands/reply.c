@@ -1,38 +1,31 @@
 #include "commands/reply.h"
 
-#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "commands/words.h"
+#include "core/bytes.h"
+#include "core/filter.h"
 #include "store/cluster.h"
-#include "store/filter.h"
 
-/* A name as it may stand in an error line: no control characters, not endless. */
-static void printable(const RedisModuleString *string, char *out, size_t room) {
-    const struct word word = word_of(string);
-    size_t n = 0;
-    for (; n < word.length && n + 1 < room; n++)
-        out[n] = isprint((unsigned char)word.text[n]) ? word.text[n] : '?';
-    out[n] = '\0';
-}
-
-int reply_lost(struct shards *shards) {
-    const struct descriptor *descriptor = shards->filter->descriptor;
+int reply_lost(struct strings *strings) {
+    const struct access *access = &strings->access;
+    const struct descriptor *descriptor = access->descriptor;
     /* A replica is not told which slots its primary is moving: it may lack the shard for that reason, too. */
-    if (shards->status == SHARD_MISSING &&
-        cluster_slot_state(shards->ctx, cluster_filter_slot(descriptor)) != SLOT_OWNED)
-        return RedisModule_ReplyWithError(shards->ctx, ERROR_MIGRATING);
-    RedisModuleString *name = shard_name(descriptor, shards->bad_layer, shards->bad_shard);
+    if (access->status == SHARD_MISSING &&
+        cluster_slot_state(strings->ctx, cluster_filter_slot(descriptor)) != SLOT_OWNED)
+        return RedisModule_ReplyWithError(strings->ctx, ERROR_MIGRATING);
+    RedisModuleString *name = shard_name(descriptor, access->bad_layer, access->bad_shard);
+    const struct word word = word_of(name);
     char shown[256], text[512];
-    printable(name, shown, sizeof shown);
+    bytes_show(word.text, word.length, shown, sizeof shown);
     RedisModule_FreeString(NULL, name);
     snprintf(
         text, sizeof text,
         "SHARDLOST shard %s %s: %.3g%% of the filter can't be answered; see BF.SHARDS and BF.HEAL",
-        shown, shards->status == SHARD_MISSING ? "is missing" : "was overwritten or damaged",
-        100 * filter_shard_share(descriptor, shards->bad_layer));
-    return RedisModule_ReplyWithError(shards->ctx, text);
+        shown, access->status == SHARD_MISSING ? "is missing" : "was overwritten or damaged",
+        100 * filter_shard_share(descriptor, access->bad_layer));
+    return RedisModule_ReplyWithError(strings->ctx, text);
 }
 
 int reply_half_loaded(RedisModuleCtx *ctx, const struct load *load) {

@@ -41,7 +41,7 @@
 #define ERROR_MEMORY "ERR not enough memory for the filter's descriptor"
 
 /* Replies that a shard which is needed is not there, or is not what it should be. */
-int reply_lost(struct shards *shards);
+int reply_lost(struct strings *strings);
 
 /* Replies how far a half-loaded filter has come and how to go on. */
 int reply_half_loaded(RedisModuleCtx *ctx, const struct load *load);

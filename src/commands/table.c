@@ -27,6 +27,7 @@ static const struct {
     {"bf.plan", BFPlan_RedisCommand, "fast", 0},
     {"bf.shards", BFShards_RedisCommand, "readonly", 1},
     {"bf.heal", BFHeal_RedisCommand, "write deny-oom", 1},
+    {"bf.healed", BFHealed_RedisCommand, "write admin", 1},
     {"bf.scandump", BFScanDump_RedisCommand, "readonly", 1},
     {"bf.loadchunk", BFLoadChunk_RedisCommand, "write deny-oom", 1},
     {"bf.descriptor", BFDescriptor_RedisCommand, "readonly", 1},

@@ -5,12 +5,16 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include "core/sizing.h"
+#include "core/bytes.h"
+#include "core/encoding.h"
+#include "core/header.h"
+#include "core/young.h"
 
 /* magic 7, version 1, type 1, 7 zeros, source 8, from 8, to 8; body; checksum 8. */
 #define FRAME_HEAD 40u
 #define CHECKSUM   8u
 #define PART_HEAD  16u
+#define PART_YOUNG (1u << 31) /* a flag in the part's number */
 
 /* An iterator is a mark above a position. Position 0 is the header's own, 1 the first part, then all the others, then
  * the end, then nothing. */
@@ -19,17 +23,6 @@
 _Static_assert(POSITION_BITS + MARK_BITS == 53, "exact in a double");
 
 static const uint8_t magic[7] = {'B', 'F', 'C', 'H', 'U', 'N', 'K'};
-
-static uint8_t *put(uint8_t *at, uint64_t value, unsigned nbytes) {
-    for (; nbytes > 0; nbytes--, value >>= 8) *at++ = (uint8_t)value;
-    return at;
-}
-
-static uint64_t get(const uint8_t *at, unsigned nbytes) {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < nbytes; i++) value |= (uint64_t)at[i] << (8 * i);
-    return value;
-}
 
 /* ---- iterators ---- */
 
@@ -49,7 +42,7 @@ static uint64_t count_parts(const struct descriptor *descriptor) {
 
 static uint64_t mark_of(uint64_t id, uint32_t nlayers) {
     uint8_t bytes[12];
-    put(put(bytes, id, 8), nlayers, 4);
+    bytes_put(bytes_put(bytes, id, 8), nlayers, 4);
     return XXH3_64bits(bytes, sizeof bytes) >> (64 - MARK_BITS);
 }
 
@@ -130,38 +123,49 @@ size_t chunk_end_size(const struct descriptor *descriptor) {
     return FRAME_HEAD + 8 * (size_t)descriptor->nlayers + CHECKSUM;
 }
 
-size_t chunk_data_size(const struct descriptor *descriptor, uint64_t iterator, uint64_t *to) {
-    size_t nbody = 0;
-    struct part part;
-    for (*to = iterator; chunk_next_part(descriptor, &iterator, &part); *to = iterator) {
-        if (nbody > 0 && nbody + PART_HEAD + part.nbytes > CHUNK_PART_BYTES) break;
-        nbody += PART_HEAD + part.nbytes;
-    }
-    return nbody == 0 ? 0 : FRAME_HEAD + nbody + CHECKSUM;
+size_t chunk_data_size(size_t nbody) {
+    return FRAME_HEAD + nbody + CHECKSUM;
+}
+
+bool chunk_reserve(const struct part *part, size_t nparts, size_t *nbody) {
+    const size_t more = PART_HEAD + part->nbytes;
+    if (nparts > 0 && (nparts == CHUNK_MAX_PARTS || *nbody + more > CHUNK_PART_BYTES)) return false;
+    *nbody += more;
+    return true;
+}
+
+bool chunk_make_young(const struct descriptor *descriptor, uint64_t *iterator, struct part *part,
+                      uint32_t nbytes) {
+    if (part->part != 0) return false;
+    part->young = true;
+    part->nbytes = nbytes;
+    const uint64_t next =
+        position_of(*iterator) + parts_per_shard(&descriptor->layers[part->layer]) - 1;
+    *iterator = iterator_at(descriptor, descriptor->id, next);
+    return true;
 }
 
 static uint8_t *put_frame(uint8_t *at, enum chunk_type type, uint64_t source, uint64_t from,
                           uint64_t to) {
     memcpy(at, magic, sizeof magic);
-    at = put(at + sizeof magic, CHUNK_VERSION, 1);
-    at = put(at, type, 8);
-    at = put(at, source, 8);
-    at = put(at, from, 8);
-    return put(at, to, 8);
+    at = bytes_put(at + sizeof magic, CHUNK_VERSION, 1);
+    at = bytes_put(at, type, 8);
+    at = bytes_put(at, source, 8);
+    at = bytes_put(at, from, 8);
+    return bytes_put(at, to, 8);
 }
 
 void chunk_seal(uint8_t *bytes, size_t nbytes) {
-    put(bytes + nbytes - CHECKSUM, XXH3_64bits(bytes, nbytes - CHECKSUM), CHECKSUM);
+    bytes_put(bytes + nbytes - CHECKSUM, XXH3_64bits(bytes, nbytes - CHECKSUM), CHECKSUM);
 }
 
 void chunk_write_header(const struct descriptor *descriptor, uint8_t *bytes) {
     uint8_t *at = put_frame(bytes, CHUNK_HEADER, descriptor->id, 0,
                             iterator_at(descriptor, descriptor->id, 1));
-    uint64_t nbytes = 0;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++)
-        nbytes += layer_count_created(&descriptor->layers[i]) *
-                  (uint64_t)layout_shard_bytes(&descriptor->layers[i].layout);
-    descriptor_encode(descriptor, put(at, nbytes, 8));
+    const uint64_t stored = descriptor_nstored(descriptor),
+                   headers = HEADER_BYTES * descriptor_nshards(descriptor),
+                   nbytes = stored > headers ? stored - headers : 0;
+    descriptor_encode(descriptor, bytes_put(at, nbytes, 8));
     chunk_seal(bytes, chunk_header_size(descriptor));
 }
 
@@ -169,7 +173,7 @@ void chunk_write_end(const struct descriptor *descriptor, uint64_t from, uint8_t
     uint8_t *at = put_frame(bytes, CHUNK_END, descriptor->id, from,
                             iterator_at(descriptor, descriptor->id, count_parts(descriptor) + 2));
     for (uint32_t i = 0; i < descriptor->nlayers; i++)
-        at = put(at, descriptor->layers[i].nitems, 8);
+        at = bytes_put(at, descriptor->layers[i].nitems, 8);
     chunk_seal(bytes, chunk_end_size(descriptor));
 }
 
@@ -179,10 +183,10 @@ uint8_t *chunk_begin_data(const struct descriptor *descriptor, uint64_t from, ui
 }
 
 uint8_t *chunk_put_part(uint8_t *at, const struct part *part) {
-    at = put(at, part->layer, 4);
-    at = put(at, part->shard, 4);
-    at = put(at, part->part, 4);
-    at = put(at, part->nbytes, 4);
+    at = bytes_put(at, part->layer, 4);
+    at = bytes_put(at, part->shard, 4);
+    at = bytes_put(at, part->part | (part->young ? PART_YOUNG : 0), 4);
+    at = bytes_put(at, part->nbytes, 4);
     memcpy(at, part->bytes, part->nbytes);
     return at + part->nbytes;
 }
@@ -201,14 +205,14 @@ const char *chunk_open(const uint8_t *bytes, size_t nbytes, struct chunk *chunk)
                                        : "unknown version";
     if (nbytes < FRAME_HEAD + CHECKSUM) return "it is truncated";
     if (nbytes > CHUNK_MAX_BYTES) return "it is too long";
-    if (XXH3_64bits(bytes, nbytes - CHECKSUM) != get(bytes + nbytes - CHECKSUM, CHECKSUM))
+    if (XXH3_64bits(bytes, nbytes - CHECKSUM) != bytes_get(bytes + nbytes - CHECKSUM, CHECKSUM))
         return "it is truncated or damaged: wrong checksum";
-    const uint64_t type = get(bytes + 8, 8);
+    const uint64_t type = bytes_get(bytes + 8, 8);
     if (type != CHUNK_HEADER && type != CHUNK_DATA && type != CHUNK_END) return "unknown type";
     *chunk = (struct chunk){.type = (enum chunk_type)type,
-                            .source = get(bytes + 16, 8),
-                            .from = get(bytes + 24, 8),
-                            .to = get(bytes + 32, 8),
+                            .source = bytes_get(bytes + 16, 8),
+                            .from = bytes_get(bytes + 24, 8),
+                            .to = bytes_get(bytes + 32, 8),
                             .body = bytes + FRAME_HEAD,
                             .nbody = nbytes - FRAME_HEAD - CHECKSUM};
     return NULL;
@@ -231,24 +235,22 @@ struct descriptor *chunk_read_header(const struct chunk *chunk, const char **pro
         descriptor_free(descriptor);
         return NULL;
     }
-    descriptor->ncopies = 0;
     descriptor->load = (struct load){.origin = LOAD_OURS,
                                      .source = chunk->source,
                                      .next = chunk->to,
-                                     .total = get(chunk->body, 8)};
-    for (uint32_t i = 0; i < descriptor->nlayers; i++)
-        memset(descriptor->layers[i].created, 0,
-               ((size_t)descriptor->layers[i].layout.nshards + 7) / 8);
+                                     .total = bytes_get(chunk->body, 8)};
+    descriptor_clear_strings(descriptor);
     return descriptor;
 }
 
 bool chunk_read_part(const struct chunk *chunk, size_t *at, struct part *part) {
     if (chunk->nbody - *at < PART_HEAD) return false;
     const uint8_t *head = chunk->body + *at;
-    *part = (struct part){.layer = (uint32_t)get(head, 4),
-                          .shard = (uint32_t)get(head + 4, 4),
-                          .part = (uint32_t)get(head + 8, 4),
-                          .nbytes = (uint32_t)get(head + 12, 4),
+    *part = (struct part){.layer = (uint32_t)bytes_get(head, 4),
+                          .shard = (uint32_t)bytes_get(head + 4, 4),
+                          .part = (uint32_t)bytes_get(head + 8, 4) & ~PART_YOUNG,
+                          .young = bytes_get(head + 8, 4) & PART_YOUNG,
+                          .nbytes = (uint32_t)bytes_get(head + 12, 4),
                           .bytes = head + PART_HEAD};
     if (part->nbytes > chunk->nbody - *at - PART_HEAD) return false;
     *at += PART_HEAD + part->nbytes;
@@ -265,6 +267,11 @@ static uint64_t position_of_part(const struct descriptor *descriptor, const stru
     for (uint32_t i = 0; i < part->layer; i++)
         position += (uint64_t)descriptor->layers[i].layout.nshards *
                     parts_per_shard(&descriptor->layers[i]);
+    if (part->young)
+        return part->part == 0 && layer->kind == LAYER_BLOCKED && !layer_is_joined(layer) &&
+                       young_capacity(&layer->layout, part->nbytes) != 0
+                   ? position
+                   : 0;
     struct part due;
     return part_at(descriptor, position, &due) && due.nbytes == part->nbytes ? position : 0;
 }
@@ -293,7 +300,7 @@ const char *chunk_check_data(const struct chunk *chunk, const struct descriptor 
         if (position < next || (skips && part.part != 0) ||
             (skips && part_at(target, next, &due) && due.part != 0))
             return "its parts are out of order";
-        next = position + 1;
+        next = position + (part.young ? parts_per_shard(&target->layers[part.layer]) : 1);
     }
     if (chunk->nbody == 0 || last != next) return "its parts do not reach its iterator";
     return NULL;
@@ -313,7 +320,7 @@ const char *chunk_read_end(const struct chunk *chunk, struct descriptor *target)
     uint64_t before[SIZING_MAX_LAYERS];
     for (uint32_t i = 0; i < target->nlayers; i++) {
         before[i] = target->layers[i].nitems;
-        target->layers[i].nitems = get(chunk->body + 8 * i, 8);
+        target->layers[i].nitems = bytes_get(chunk->body + 8 * i, 8);
     }
     target->load = (struct load){0};
     problem = descriptor_problem(target);

@@ -16,6 +16,7 @@
 #define CHUNK_VERSION    1u
 #define CHUNK_PART_BYTES (8u << 20)  /* the most of a shard that one chunk holds */
 #define CHUNK_MAX_BYTES  (16u << 20) /* no chunk is larger */
+#define CHUNK_MAX_PARTS  4096u       /* each is a key to open */
 
 enum chunk_type {
     CHUNK_HEADER = 1, /* body: bytes of all shards 8, then the encoded descriptor */
@@ -39,6 +40,7 @@ struct part {
     uint32_t part;        /* which one, each CHUNK_PART_BYTES long but for the last */
     uint32_t nbytes;      /* of this part */
     const uint8_t *bytes; /* in a chunk; NULL where it is only planned */
+    bool young;           /* it is the table of a young shard, all of it; part is 0 */
 };
 
 /* ---- iterators ---- */
@@ -55,14 +57,23 @@ enum chunk_wanted chunk_wanted(const struct descriptor *descriptor, uint64_t ite
 
 /* ---- making chunks ---- */
 
-/* Bytes of a header, data or end chunk, for the buffer; for data, the parts that it will hold are counted from
- * `iterator` on. *to is the iterator that follows. With no part left, chunk_data_size is 0. */
+/* Bytes of a header, end or data chunk, for the buffer. */
 size_t chunk_header_size(const struct descriptor *descriptor);
-size_t chunk_data_size(const struct descriptor *descriptor, uint64_t iterator, uint64_t *to);
 size_t chunk_end_size(const struct descriptor *descriptor);
+size_t chunk_data_size(size_t nbody);
 
-/* Goes through the parts from *iterator on, those of shards that exist, in order; false when none is left. */
+/* Goes through the parts from *iterator on, those of shards that exist, in order, as they are of dense shards; false when
+ * none is left. */
 bool chunk_next_part(const struct descriptor *descriptor, uint64_t *iterator, struct part *part);
+
+/* The shard of a part that chunk_next_part has just given turned out to be young, with a table of nbytes: makes the part
+ * stand for all of it, and *iterator for what comes after it. False if earlier parts of it were dense. */
+bool chunk_make_young(const struct descriptor *descriptor, uint64_t *iterator, struct part *part,
+                      uint32_t nbytes);
+
+/* Adds a part to the body of a data chunk, of which *nbody bytes are used by nparts; false if it has no room for it. The
+ * first part always has. */
+bool chunk_reserve(const struct part *part, size_t nparts, size_t *nbody);
 
 void chunk_write_header(const struct descriptor *descriptor, uint8_t *bytes);
 void chunk_write_end(const struct descriptor *descriptor, uint64_t from, uint8_t *bytes);

@@ -1,5 +1,4 @@
-/* classic.h: the layers of filters that RedisBloom made, and the chunks in which its BF.SCANDUMP hands them out. Knows
- * nothing of Redis.
+/* classic.h: the layers of filters that RedisBloom made: from an item to bits.
  *
  * RedisBloom keeps a layer as one array of bits. An item has two hashes, a and b, by MurmurHash2 (of 64 bits in all
  * filters that 2.x makes, of 32 in some older ones), and its bits are (a + i*b) mod the number of bits, i = 0 … k-1;
@@ -35,19 +34,5 @@ static inline struct classic_place classic_place(const struct layout *layout, ui
     return (struct classic_place){(uint32_t)shard, (uint32_t)(byte - shard * shard_bytes),
                                   (uint8_t)(1u << (position & 7))};
 }
-
-/* Reads the first chunk of a dump (the one that goes with iterator 1). The result has no id and an empty tag; its load
- * state says that all data is still to come. NULL with the reason in *problem. Allocates in proportion to the header and
- * to the number of shards, never to the sizes that the header claims. */
-struct descriptor *classic_decode_header(const uint8_t *bytes, size_t nbytes, uint64_t shard_bytes,
-                                         const char **problem);
-
-/* Where the bytes of a data chunk belong: those that BF.SCANDUMP gave for iterator `from`, which counts the bytes of
- * all layers from 1. False if they do not lie within one layer. */
-bool classic_locate(const struct descriptor *descriptor, uint64_t from, uint64_t nbytes,
-                    uint32_t *layer, uint64_t *offset);
-
-/* Bytes of all layers, as RedisBloom counts them. */
-uint64_t classic_total_bytes(const struct descriptor *descriptor);
 
 #endif

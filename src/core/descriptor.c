@@ -4,34 +4,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/sizing.h"
-
-struct allocator descriptor_allocator = {malloc, realloc, free};
-
-/* Bytes of the fixed parts of the encoding; the tag and the layers' bitmaps come on top. */
-#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 4 + 2 + 1)
-#define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8)
-
-/* An adopted layer has more behind its bitmap: digest, flags, log2 of the bits, number of seeds, length of the prefix;
- * then the seeds and the prefix. */
-#define ADOPTION_BYTES    (1 + 1 + 1 + 1 + 2)
-#define ADOPTION_NUMBERED 1u
-#define ADOPTION_OWNED    2u
-
-/* A classic layer has more: nbits and nbytes, behind the fixed part. */
-#define CLASSIC_BYTES (8 + 8)
-
-/* The load state follows the last layer if the number of layers has this bit. */
-#define LOADING_BIT 0x80u
-#define LOAD_BYTES  (1 + 8 + 8 + 8 + 8)
-_Static_assert(SIZING_MAX_LAYERS < LOADING_BIT, "the number of layers needs the bit");
-
-static const uint8_t descriptor_magic[3] = {'B', 'F', 'D'};
-static const uint8_t shard_magic[4] = {'B', 'F', 'S', 'H'};
-
-static size_t bitmap_bytes(uint32_t nshards) {
-    return ((size_t)nshards + 7) / 8;
+/* Without a server there is nothing better to do for lack of memory. */
+static void *need(size_t nbytes) {
+    void *memory = malloc(nbytes);
+    if (!memory) abort();
+    return memory;
 }
+
+static void *need_zeroed(size_t n, size_t nbytes) {
+    void *memory = calloc(n, nbytes);
+    if (!memory) abort();
+    return memory;
+}
+
+struct allocator descriptor_allocator = {malloc, realloc, need, need_zeroed, free};
 
 static void *alloc_zeroed(size_t nbytes) {
     void *memory = descriptor_allocator.alloc(nbytes);
@@ -45,7 +31,7 @@ static void adoption_free(struct adoption *adoption) {
     descriptor_allocator.free(adoption);
 }
 
-static struct adoption *adoption_copy(const struct adoption *from) {
+struct adoption *adoption_copy(const struct adoption *from) {
     struct adoption *copy = alloc_zeroed(sizeof *copy);
     if (!copy) return NULL;
     *copy = *from;
@@ -93,7 +79,7 @@ void descriptor_free(struct descriptor *descriptor) {
 }
 
 bool descriptor_append(struct descriptor *descriptor, const struct layer *like) {
-    uint8_t *created = alloc_zeroed(bitmap_bytes(like->layout.nshards));
+    uint8_t *created = alloc_zeroed(layer_bitmap_bytes(&like->layout));
     if (!created) return false;
     struct layer *layers = descriptor_allocator.realloc(descriptor->layers,
                                                         (descriptor->nlayers + 1) * sizeof *layers);
@@ -114,15 +100,36 @@ bool descriptor_append(struct descriptor *descriptor, const struct layer *like) 
     return true;
 }
 
+struct descriptor *descriptor_copy(const struct descriptor *from) {
+    struct descriptor *copy = descriptor_new(from->tag, from->tag_length);
+    if (!copy) return NULL;
+    char *tag = copy->tag;
+    *copy = *from;
+    copy->tag = tag;
+    copy->layers = NULL;
+    copy->nlayers = 0;
+    for (uint32_t i = 0; i < from->nlayers; i++) {
+        struct layer layer = from->layers[i];
+        if (layer.adoption && !(layer.adoption = adoption_copy(layer.adoption))) break;
+        if (!descriptor_append(copy, &layer)) {
+            adoption_free(layer.adoption);
+            break;
+        }
+        memcpy(descriptor_newest(copy)->created, layer.created, layer_bitmap_bytes(&layer.layout));
+    }
+    if (copy->nlayers == from->nlayers) return copy;
+    descriptor_free(copy);
+    return NULL;
+}
+
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
                           uint64_t capacity) {
     const struct layer layer = {.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity};
     return descriptor_append(descriptor, &layer);
 }
 
-/* Why a blocked layer can't share the string of the newest one, which must not get longer than max_bytes; NULL: it can. */
-static const char *join_problem(const struct descriptor *descriptor, const struct layout *layout,
-                                uint64_t max_bytes) {
+const char *descriptor_join_problem(const struct descriptor *descriptor,
+                                    const struct layout *layout, uint64_t max_bytes) {
     if (descriptor->nlayers == 0) return "a first layer that is joined";
     const struct layer *newest = descriptor_newest(descriptor);
     if (newest->kind != LAYER_BLOCKED || newest->layout.nshards != 1 || layout->nshards != 1)
@@ -141,7 +148,7 @@ bool descriptor_add_layer_joined(struct descriptor *descriptor, const struct lay
                                      .nblocks = (uint32_t)nblocks,
                                      .block_log2 = layout->block_log2,
                                      .nprobes = layout->nprobes};
-        if (!join_problem(descriptor, &whole, descriptor->shard_bytes)) {
+        if (!descriptor_join_problem(descriptor, &whole, descriptor->shard_bytes)) {
             layer.layout = whole;
             layer.flags = LAYER_JOINED;
         }
@@ -192,13 +199,13 @@ void descriptor_disown(struct descriptor *descriptor) {
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         struct layer *layer = &descriptor->layers[i];
         if (!layer_owns_shards(layer))
-            memset(layer->created, 0, bitmap_bytes(layer->layout.nshards));
+            memset(layer->created, 0, layer_bitmap_bytes(&layer->layout));
     }
 }
 
 uint32_t layer_count_created(const struct layer *layer) {
     uint32_t count = 0;
-    for (size_t i = 0; i < bitmap_bytes(layer->layout.nshards); i++)
+    for (size_t i = 0; i < layer_bitmap_bytes(&layer->layout); i++)
         count += (uint32_t)__builtin_popcount(layer->created[i]);
     return count;
 }
@@ -223,14 +230,9 @@ uint64_t descriptor_nshards(const struct descriptor *descriptor) {
     return nshards;
 }
 
-uint64_t descriptor_shard_bytes(const struct descriptor *descriptor) {
+uint64_t descriptor_nstored(const struct descriptor *descriptor) {
     uint64_t nbytes = 0;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
-        const struct layer *layer = &descriptor->layers[i];
-        if (layer->adoption) continue;
-        const uint64_t header = layer_is_joined(layer) ? 0 : SHARD_HEADER_BYTES;
-        nbytes += layer_count_created(layer) * (header + layout_shard_bytes(&layer->layout));
-    }
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) nbytes += descriptor->layers[i].nstored;
     return nbytes;
 }
 
@@ -256,101 +258,15 @@ void descriptor_forget_string(struct descriptor *descriptor, const struct string
             layer_mark_lost(&descriptor->layers[i], at->shard);
 }
 
-/* ---- encoding: little-endian, by shifts, so that it is the same on every machine ---- */
-
-static uint8_t *put(uint8_t *at, uint64_t value, unsigned nbytes) {
-    for (; nbytes > 0; nbytes--, value >>= 8) *at++ = (uint8_t)value;
-    return at;
-}
-
-static uint64_t get(const uint8_t **at, unsigned nbytes) {
-    uint64_t value = 0;
-    for (unsigned i = 0; i < nbytes; i++) value |= (uint64_t)(*at)[i] << (8 * i);
-    *at += nbytes;
-    return value;
-}
-
-static uint32_t read_u32(const uint8_t *at) {
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
-static uint64_t read_u64(const uint8_t *at) {
-    return read_u32(at) | (uint64_t)read_u32(at + 4) << 32;
-}
-
-static size_t extra_bytes(enum layer_kind kind) {
-    return kind == LAYER_CLASSIC ? CLASSIC_BYTES : 0;
-}
-
-size_t descriptor_encoded_size(const struct descriptor *descriptor) {
-    size_t nbytes = HEAD_BYTES + descriptor->tag_length;
+void descriptor_clear_strings(struct descriptor *descriptor) {
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
-        const struct adoption *adoption = descriptor->layers[i].adoption;
-        nbytes += LAYER_BYTES + extra_bytes(descriptor->layers[i].kind) +
-                  bitmap_bytes(descriptor->layers[i].layout.nshards);
-        if (adoption)
-            nbytes += ADOPTION_BYTES + 8u * adoption->recipe.nseeds + adoption->prefix_length;
+        struct layer *layer = &descriptor->layers[i];
+        memset(layer->created, 0, layer_bitmap_bytes(&layer->layout));
+        layer->nstored = 0;
     }
-    return nbytes + (descriptor->load.origin == LOAD_NONE ? 0 : LOAD_BYTES);
 }
 
-static uint8_t *encode_load(const struct load *load, uint8_t *at) {
-    at = put(at, load->origin, 1);
-    at = put(at, load->source, 8);
-    at = put(at, load->next, 8);
-    at = put(at, load->nbytes, 8);
-    return put(at, load->total, 8);
-}
-
-static uint8_t *encode_adoption(const struct adoption *adoption, uint8_t *at) {
-    const struct recipe *recipe = &adoption->recipe;
-    at = put(at, recipe->digest, 1);
-    at = put(at,
-             (adoption->numbered ? ADOPTION_NUMBERED : 0) | (adoption->owned ? ADOPTION_OWNED : 0),
-             1);
-    at = put(at, recipe->log2_bits, 1);
-    at = put(at, recipe->nseeds, 1);
-    at = put(at, adoption->prefix_length, 2);
-    for (unsigned i = 0; i < recipe->nseeds; i++) at = put(at, recipe->seeds[i], 8);
-    memcpy(at, adoption->prefix, adoption->prefix_length);
-    return at + adoption->prefix_length;
-}
-
-void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
-    uint64_t error;
-    memcpy(&error, &descriptor->error, sizeof error);
-    memcpy(at, descriptor_magic, sizeof descriptor_magic);
-    at = put(at + sizeof descriptor_magic, DESCRIPTOR_VERSION, 1);
-    at = put(at, descriptor->id, 8);
-    at = put(at, descriptor->seed, 8);
-    at = put(at, error, 8);
-    at = put(at, descriptor->shard_bytes, 8);
-    at = put(at, descriptor->ncopies, 4);
-    at = put(at, descriptor->expansion, 4);
-    at = put(at, descriptor->tag_length, 2);
-    memcpy(at, descriptor->tag, descriptor->tag_length);
-    const unsigned loading = descriptor->load.origin == LOAD_NONE ? 0 : LOADING_BIT;
-    at = put(at + descriptor->tag_length, descriptor->nlayers | loading, 1);
-    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
-        const struct layer *layer = &descriptor->layers[i];
-        at = put(at, layer->kind, 1);
-        at = put(at, layer->layout.block_log2, 1);
-        at = put(at, layer->layout.nprobes, 1);
-        at = put(at, layer->flags, 1);
-        at = put(at, layer->layout.nshards, 4);
-        at = put(at, layer->layout.nblocks, 4);
-        at = put(at, layer->capacity, 8);
-        at = put(at, layer->nitems, 8);
-        if (layer->kind == LAYER_CLASSIC) {
-            at = put(at, layer->nbits, 8);
-            at = put(at, layer->nbytes, 8);
-        }
-        memcpy(at, layer->created, bitmap_bytes(layer->layout.nshards));
-        at += bitmap_bytes(layer->layout.nshards);
-        if (layer->adoption) at = encode_adoption(layer->adoption, at);
-    }
-    if (loading) encode_load(&descriptor->load, at);
-}
+/* ---- what must hold ---- */
 
 /* What must hold of a layout whatever made it. Products are bounded by the ranges of their factors. */
 static const char *layout_problem(const struct layout *layout, unsigned max_probes,
@@ -407,7 +323,7 @@ const char *layer_problem(const struct layer *layer) {
     return layer->nitems > layer->capacity ? "more items than capacity" : NULL;
 }
 
-static const char *head_problem(const struct descriptor *descriptor) {
+const char *descriptor_head_problem(const struct descriptor *descriptor) {
     if (!isfinite(descriptor->error) || descriptor->error < SIZING_MIN_ERROR ||
         descriptor->error > SIZING_MAX_ERROR)
         return "error rate out of range";
@@ -418,7 +334,7 @@ static const char *head_problem(const struct descriptor *descriptor) {
     return NULL;
 }
 
-static const char *load_problem(const struct load *load) {
+const char *load_problem(const struct load *load) {
     if (load->origin != LOAD_OURS && load->origin != LOAD_REDISBLOOM)
         return "unknown origin of a half-loaded filter";
     return load->next == 0 ? "a half-loaded filter that waits for nothing" : NULL;
@@ -426,7 +342,7 @@ static const char *load_problem(const struct load *load) {
 
 const char *descriptor_problem(const struct descriptor *descriptor) {
     const bool loading = descriptor->load.origin != LOAD_NONE;
-    const char *problem = head_problem(descriptor);
+    const char *problem = descriptor_head_problem(descriptor);
     if (!problem && loading) problem = load_problem(&descriptor->load);
     if (problem) return problem;
     if (descriptor->nlayers < 1 || descriptor->nlayers > SIZING_MAX_LAYERS)
@@ -439,6 +355,10 @@ const char *descriptor_problem(const struct descriptor *descriptor) {
         if (problem) return problem;
         if (layer->adoption && i > 0) return "an adopted layer that is not the first";
         if (layer->adoption && loading) return "a half-loaded filter with an adopted layer";
+        /* A young shard takes less than a dense one, none takes more. */
+        const uint64_t most = layout_shard_bytes(&layer->layout) + SIZING_SHARD_HEADER;
+        if (layer->nstored > (layer->adoption ? 0 : layer_count_created(layer) * most))
+            return "more bytes than its shards can have";
         /* RedisBloom's counts are its own affair; of ours a shard must follow. */
         if (layer->nitems > 0 && layer->kind == LAYER_BLOCKED && !loading &&
             layer_count_created(layer) == 0)
@@ -449,166 +369,4 @@ const char *descriptor_problem(const struct descriptor *descriptor) {
             return "a joined layer behind one that does not exist";
     }
     return NULL;
-}
-
-/* What stands behind the bitmap of an adopted layer. */
-static const char *decode_adoption(struct layer *layer, const uint8_t **at, const uint8_t *end) {
-    struct adoption adoption = {.recipe = {.nstrings = layer->layout.nshards}};
-    struct recipe *recipe = &adoption.recipe;
-    if ((size_t)(end - *at) < ADOPTION_BYTES) return "too short";
-    recipe->digest = (enum recipe_digest)get(at, 1);
-    const unsigned flags = (unsigned)get(at, 1);
-    recipe->log2_bits = (uint8_t)get(at, 1);
-    recipe->nseeds = (uint8_t)get(at, 1);
-    adoption.prefix_length = (uint32_t)get(at, 2);
-    if (flags & ~(ADOPTION_NUMBERED | ADOPTION_OWNED)) return "unknown flags of an adopted layer";
-    adoption.numbered = flags & ADOPTION_NUMBERED;
-    adoption.owned = flags & ADOPTION_OWNED;
-    const char *problem = recipe_problem(recipe); /* before its number of seeds is believed */
-    if (problem) return problem;
-    if ((size_t)(end - *at) < 8u * recipe->nseeds + adoption.prefix_length) return "too short";
-    for (unsigned i = 0; i < recipe->nseeds; i++) recipe->seeds[i] = get(at, 8);
-    adoption.prefix = (char *)*at;
-    *at += adoption.prefix_length;
-    layer->adoption = adoption_copy(&adoption);
-    return layer->adoption ? NULL : "out of memory";
-}
-
-/* Reads the layer at *at, appends it, and moves *at behind it. What it appends can be freed, and is checked as far as
- * its size goes; descriptor_problem checks the rest. */
-static const char *decode_layer(struct descriptor *descriptor, const uint8_t **at,
-                                const uint8_t *end) {
-    if ((size_t)(end - *at) < LAYER_BYTES) return "too short";
-    struct layer layer = {0};
-    const unsigned kind = (unsigned)get(at, 1);
-    if (kind != LAYER_BLOCKED && kind != LAYER_CLASSIC && kind != LAYER_ADOPTED)
-        return "unknown kind of layer";
-    layer.kind = (enum layer_kind)kind;
-    layer.layout.block_log2 = (uint8_t)get(at, 1);
-    layer.layout.nprobes = (uint8_t)get(at, 1);
-    layer.flags = (uint8_t)get(at, 1);
-    layer.layout.nshards = (uint32_t)get(at, 4);
-    layer.layout.nblocks = (uint32_t)get(at, 4);
-    layer.capacity = get(at, 8);
-    layer.nitems = get(at, 8);
-    if ((size_t)(end - *at) < extra_bytes(layer.kind)) return "too short";
-    if (layer.kind == LAYER_CLASSIC) {
-        layer.nbits = get(at, 8);
-        layer.nbytes = get(at, 8);
-    }
-    const char *problem = layer_problem(&layer);
-    if (!problem && layer.kind == LAYER_BLOCKED && layer.flags & LAYER_JOINED)
-        problem = join_problem(descriptor, &layer.layout, SIZING_MAX_SHARD_BYTES);
-    if (problem) return problem;
-    const size_t nbitmap = bitmap_bytes(layer.layout.nshards);
-    if ((size_t)(end - *at) < nbitmap) return "too short";
-    if (layer.layout.nshards % 8 && (*at)[nbitmap - 1] >> layer.layout.nshards % 8)
-        return "marks for shards that do not exist";
-    if (!descriptor_append(descriptor, &layer)) return "out of memory";
-    memcpy(descriptor_newest(descriptor)->created, *at, nbitmap);
-    *at += nbitmap;
-    return kind == LAYER_ADOPTED ? decode_adoption(descriptor_newest(descriptor), at, end) : NULL;
-}
-
-static const char *decode_load(struct load *load, const uint8_t **at, const uint8_t *end) {
-    if ((size_t)(end - *at) < LOAD_BYTES) return "too short";
-    load->origin = (enum load_origin)get(at, 1);
-    load->source = get(at, 8);
-    load->next = get(at, 8);
-    load->nbytes = get(at, 8);
-    load->total = get(at, 8);
-    return load_problem(load);
-}
-
-/* Fills the rest of a descriptor, behind the tag. */
-static const char *decode_layers(struct descriptor *descriptor, const uint8_t *at,
-                                 const uint8_t *end) {
-    const unsigned first = (unsigned)get(&at, 1), nlayers = first & ~LOADING_BIT;
-    if (nlayers < 1 || nlayers > SIZING_MAX_LAYERS) return "number of layers out of range";
-    for (unsigned i = 0; i < nlayers; i++) {
-        const char *problem = decode_layer(descriptor, &at, end);
-        if (problem) return problem;
-    }
-    if (first & LOADING_BIT) {
-        const char *problem = decode_load(&descriptor->load, &at, end);
-        if (problem) return problem;
-    }
-    return at == end ? descriptor_problem(descriptor) : "bytes behind the last layer";
-}
-
-struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const char **problem) {
-    const uint8_t *at = bytes, *end = bytes + nbytes;
-    struct descriptor head = {0};
-    if (nbytes < HEAD_BYTES || memcmp(at, descriptor_magic, sizeof descriptor_magic)) {
-        *problem = "not a descriptor";
-        return NULL;
-    }
-    at += sizeof descriptor_magic;
-    const unsigned version = (unsigned)get(&at, 1);
-    if (version != DESCRIPTOR_VERSION) {
-        *problem = version > DESCRIPTOR_VERSION ? "written by a newer version of the module"
-                                                : "unknown version";
-        return NULL;
-    }
-    head.id = get(&at, 8);
-    head.seed = get(&at, 8);
-    const uint64_t error = get(&at, 8);
-    memcpy(&head.error, &error, sizeof error);
-    head.shard_bytes = get(&at, 8);
-    head.ncopies = (uint32_t)get(&at, 4);
-    head.expansion = (uint32_t)get(&at, 4);
-    head.tag_length = (uint32_t)get(&at, 2);
-    *problem = head_problem(&head);
-    if (!*problem && (size_t)(end - at) < (size_t)head.tag_length + 1) *problem = "too short";
-    if (*problem) return NULL;
-
-    struct descriptor *descriptor = descriptor_new((const char *)at, head.tag_length);
-    if (!descriptor) {
-        *problem = "out of memory";
-        return NULL;
-    }
-    head.tag = descriptor->tag;
-    *descriptor = head;
-    *problem = decode_layers(descriptor, at + head.tag_length, end);
-    if (*problem) {
-        descriptor_free(descriptor);
-        return NULL;
-    }
-    return descriptor;
-}
-
-void descriptor_shard_header(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
-                             uint8_t header[SHARD_HEADER_BYTES]) {
-    const struct layout *layout = &descriptor->layers[layer].layout;
-    uint8_t *at = header;
-    memset(header, 0, SHARD_HEADER_BYTES);
-    memcpy(at, shard_magic, sizeof shard_magic);
-    at = put(at + sizeof shard_magic, DESCRIPTOR_VERSION, 1);
-    at = put(at, layout->block_log2, 1);
-    at = put(at, layout->nprobes, 1);
-    at = put(at, layer, 1);
-    at = put(at, descriptor->id, 8);
-    at = put(at, shard, 4);
-    at = put(at, layout->nshards, 4);
-    put(at, layout->nblocks, 4);
-}
-
-/* Compared field by field, since it is done for every command: building the expected header would cost more than
- * testing all bits of an item. */
-bool descriptor_owns_shard(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
-                           const uint8_t *header) {
-    static const uint8_t reserved[SHARD_HEADER_BYTES - 28];
-    const struct layout *layout = &descriptor->layers[layer].layout;
-    return memcmp(header, shard_magic, sizeof shard_magic) == 0 &&
-           header[4] == DESCRIPTOR_VERSION && header[5] == layout->block_log2 &&
-           header[6] == layout->nprobes && header[7] == layer &&
-           read_u64(header + 8) == descriptor->id && read_u32(header + 16) == shard &&
-           read_u32(header + 20) == layout->nshards && read_u32(header + 24) == layout->nblocks &&
-           memcmp(header + 28, reserved, sizeof reserved) == 0;
-}
-
-bool descriptor_is_header_of(const uint8_t header[SHARD_HEADER_BYTES], uint64_t id, uint32_t layer,
-                             uint32_t shard) {
-    return memcmp(header, shard_magic, sizeof shard_magic) == 0 && header[7] == layer &&
-           read_u64(header + 8) == id && read_u32(header + 16) == shard;
 }

@@ -1,10 +1,10 @@
-/* descriptor.h: what is known of a filter besides its bits, and the bytes in which that is stored. The only file that
- * knows those bytes (docs/format.md describes them for other readers). Knows nothing of Redis. */
+/* descriptor.h: what is known of a filter besides its bits. */
 #ifndef DESCRIPTOR_H
 #define DESCRIPTOR_H
 
 #include "core/recipe.h"
 #include "core/layout.h"
+#include "core/sizing.h"
 
 #define DESCRIPTOR_VERSION       1u
 #define DESCRIPTOR_MAX_TAG       65535u
@@ -31,8 +31,8 @@ struct layer {
     uint64_t nbytes;      /* classic: bytes of the array at its origin, which may be a few more */
     uint64_t capacity;    /* items at which the layer is full */
     uint64_t nitems;      /* items added to this layer */
-    uint8_t
-        *created; /* one bit per shard, least significant first: has the shard ever been created? */
+    uint64_t nstored;     /* bytes of its strings, headers included; of an adopted layer 0 */
+    uint8_t *created;     /* a bit per shard, the lowest first: has the shard ever been created? */
     struct adoption *adoption; /* adopted: how and where; otherwise NULL */
 };
 
@@ -57,20 +57,21 @@ struct descriptor {
     uint64_t seed;        /* of the hash */
     double error;         /* the promised false-positive rate of the whole filter */
     uint64_t shard_bytes; /* largest allocation of a shard, for layers to come */
-    uint32_t ncopies;     /* how often it was the source of COPY; makes the copies' ids differ */
     uint32_t expansion;   /* capacity factor from layer to layer; 0: the filter does not grow */
     uint32_t tag_length;  /* bytes in tag */
-    char *tag;        /* what stands between the braces in the shards' names; not NUL-terminated */
-    uint32_t nlayers; /* at least 1 */
+    char *tag;            /* what stands between braces in the shards' names; not NUL-terminated */
+    uint32_t nlayers;     /* at least 1 */
     struct layer *layers; /* oldest first; the last one takes new items */
     struct load load;     /* load.origin != LOAD_NONE: half loaded, not to be used */
 };
 
-/* The allocator that descriptors use: the server's in the module, malloc's in tests. An allocation that fails makes
- * the function at hand fail and leaves no trace. */
+/* The allocator that the core uses: the server's in the module, malloc's in tests. */
 struct allocator {
-    void *(*alloc)(size_t nbytes);
+    void *(*alloc)(
+        size_t nbytes); /* may fail: the function at hand then fails and leaves no trace */
     void *(*realloc)(void *old, size_t nbytes);
+    void *(*need)(size_t nbytes);                  /* does not return if there is no memory */
+    void *(*need_zeroed)(size_t n, size_t nbytes); /* the same, of n times nbytes */
     void (*free)(void *memory);
 };
 extern struct allocator descriptor_allocator;
@@ -78,6 +79,9 @@ extern struct allocator descriptor_allocator;
 /* Makes an empty descriptor with no layers, or NULL for lack of memory. */
 struct descriptor *descriptor_new(const char *tag, size_t tag_length);
 void descriptor_free(struct descriptor *descriptor);
+
+/* A copy with memory of its own; NULL for lack of it. */
+struct descriptor *descriptor_copy(const struct descriptor *from);
 
 /* Puts another tag in place; false for lack of memory. */
 bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length);
@@ -98,6 +102,9 @@ bool descriptor_add_layer_joined(struct descriptor *descriptor, const struct lay
  * a block is a cache line of it. False for lack of memory. */
 bool descriptor_add_adopted(struct descriptor *descriptor, const struct adoption *adoption);
 
+/* A copy with memory of its own; NULL for lack of it. */
+struct adoption *adoption_copy(const struct adoption *from);
+
 /* Are the layer's strings the filter's own, to be copied, moved and removed with it? */
 static inline bool layer_owns_shards(const struct layer *layer) {
     return !layer->adoption || layer->adoption->owned;
@@ -108,6 +115,11 @@ void descriptor_own_adopted(struct descriptor *descriptor);
 
 /* Forgets the strings that are not the filter's own: what is left marked as created may be removed. */
 void descriptor_disown(struct descriptor *descriptor);
+
+/* Bytes of the marks of its shards. */
+static inline size_t layer_bitmap_bytes(const struct layout *layout) {
+    return ((size_t)layout->nshards + 7) / 8;
+}
 
 static inline bool layer_shard_created(const struct layer *layer, uint32_t shard) {
     return layer->created[shard >> 3] >> (shard & 7) & 1;
@@ -140,13 +152,15 @@ static inline struct layer *descriptor_newest(const struct descriptor *descripto
 }
 
 uint32_t layer_count_created(const struct layer *layer);
-uint64_t descriptor_capacity(const struct descriptor *descriptor); /* of all layers */
-uint64_t descriptor_nitems(const struct descriptor *descriptor);   /* in all layers */
-uint64_t
-descriptor_nshards(const struct descriptor *descriptor); /* strings created, in all layers */
-uint64_t descriptor_shard_bytes(
-    const struct descriptor
-        *descriptor); /* string bytes of all created shards, adopted strings apart */
+
+/* Totals over all layers: capacity, items, strings created, bytes of these strings (adopted ones apart). */
+uint64_t descriptor_capacity(const struct descriptor *descriptor);
+uint64_t descriptor_nitems(const struct descriptor *descriptor);
+uint64_t descriptor_nshards(const struct descriptor *descriptor);
+uint64_t descriptor_nstored(const struct descriptor *descriptor);
+
+/* Forgets all strings: as if none had been created yet. */
+void descriptor_clear_strings(struct descriptor *descriptor);
 
 /* Goes over a filter's strings, those that were ever created: for (struct string_cursor at = {0};
  * descriptor_next_string(descriptor, &at);) … at.layer, at.shard. */
@@ -160,25 +174,15 @@ bool descriptor_next_string(const struct descriptor *descriptor, struct string_c
 /* The string is gone, with all layers that share it. */
 void descriptor_forget_string(struct descriptor *descriptor, const struct string_cursor *at);
 
-/* What is wrong with a layer, or with a whole descriptor, or NULL. Every decoded one has passed. */
+/* What is wrong with a layer, with how far a filter was loaded, with all of a descriptor but its layers, with a whole
+ * descriptor; or NULL. Every decoded one has passed. */
 const char *layer_problem(const struct layer *layer);
+const char *load_problem(const struct load *load);
+const char *descriptor_head_problem(const struct descriptor *descriptor);
 const char *descriptor_problem(const struct descriptor *descriptor);
 
-/* The encoded form. descriptor_encode writes exactly descriptor_encoded_size bytes. descriptor_decode takes any bytes,
- * checks each and all of them, and returns NULL with the reason in *problem if they are not a valid descriptor. */
-size_t descriptor_encoded_size(const struct descriptor *descriptor);
-void descriptor_encode(const struct descriptor *descriptor, uint8_t *bytes);
-struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const char **problem);
-
-/* The 55 bytes at the start of each shard: they tell whose it is, so that a misplaced string is noticed. */
-#define SHARD_HEADER_BYTES 55u
-void descriptor_shard_header(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
-                             uint8_t header[SHARD_HEADER_BYTES]);
-bool descriptor_owns_shard(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
-                           const uint8_t *header);
-
-/* Whether this is the header of that shard, by a descriptor that is not at hand. */
-bool descriptor_is_header_of(const uint8_t header[SHARD_HEADER_BYTES], uint64_t id, uint32_t layer,
-                             uint32_t shard);
+/* Why a blocked layer can't share the string of the newest one, which must not get longer than max_bytes; NULL: it can. */
+const char *descriptor_join_problem(const struct descriptor *descriptor,
+                                    const struct layout *layout, uint64_t max_bytes);
 
 #endif

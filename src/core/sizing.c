@@ -266,6 +266,13 @@ double sizing_layer_error(double error, unsigned layer, bool scaling) {
 
 /* An expansion of 1 would give a filter that gets slower for ever, a layer more for every so many items. From the
  * 16th layer on the capacity at least doubles, so that 64 layers are never reached in practice. */
+/* RedisBloom halves the error from layer to layer: n of its layers leave 2^-n of the promise, which our own share among
+ * themselves. With less than the least there would be more probes than a layer may have. */
+double sizing_next_error(double error, unsigned nlayers, unsigned nclassic) {
+    const double least = 1e-19;
+    return fmax(least, sizing_layer_error(ldexp(error, -(int)nclassic), nlayers - nclassic, true));
+}
+
 uint64_t sizing_next_capacity(uint64_t last_capacity, uint32_t expansion, unsigned nlayers) {
     const uint64_t factor = nlayers >= 16 && expansion < 2 ? 2 : expansion;
     return last_capacity > SIZING_MAX_CAPACITY / factor ? SIZING_MAX_CAPACITY

@@ -35,6 +35,9 @@ double sizing_classic_bits(double error);
 /* The share of the promised error that layer number `layer` may use. Over all layers the shares add up to at most 1. */
 double sizing_layer_error(double error, unsigned layer, bool scaling);
 
+/* The error of the layer that follows `nlayers` existing ones, of which the first nclassic are RedisBloom's. */
+double sizing_next_error(double error, unsigned nlayers, unsigned nclassic);
+
 /* The capacity of the layer that follows `nlayers` existing ones, the last of which holds last_capacity. */
 uint64_t sizing_next_capacity(uint64_t last_capacity, uint32_t expansion, unsigned nlayers);
 

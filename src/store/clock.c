@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-static uint64_t tick = 1;
+static _Atomic uint64_t tick = 1; /* read by whoever frees a filter in the background */
 
 int64_t clock_monotonic_us(void) {
     struct timespec now;

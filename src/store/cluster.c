@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/names.h"
 #include "store/clock.h"
 #include "store/strings.h"
 
@@ -12,45 +13,16 @@ bool cluster_enabled(RedisModuleCtx *ctx) {
     return RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER;
 }
 
-/* CRC-16/XMODEM, the cluster's hash. Bit by bit: it is needed when filters are made, loaded or removed, not when they
- * are used. */
-static unsigned crc16(const char *bytes, size_t n) {
-    unsigned crc = 0;
-    for (size_t i = 0; i < n; i++) {
-        crc ^= (unsigned)(unsigned char)bytes[i] << 8;
-        for (int bit = 0; bit < 8; bit++) crc = (crc << 1 ^ (crc & 0x8000 ? 0x1021 : 0)) & 0xffff;
-    }
-    return crc;
-}
-
 unsigned cluster_key_slot(const char *name, size_t length) {
-    const char *tag;
-    size_t tag_length;
-    shard_tag(name, length, &tag, &tag_length);
-    return crc16(tag, tag_length) & (NSLOTS - 1);
+    return names_slot(name, length);
 }
 
 unsigned cluster_filter_slot(const struct descriptor *descriptor) {
-    /* Made outside of a cluster, a tag may be one that does not keep the shards together. */
-    if (descriptor->tag_length == 0 || memchr(descriptor->tag, '}', descriptor->tag_length))
-        return NSLOTS;
-    return crc16(descriptor->tag, descriptor->tag_length) & (NSLOTS - 1);
+    return names_filter_slot(descriptor);
 }
 
 bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t length) {
-    const unsigned slot = cluster_key_slot(name, length);
-    bool fits = cluster_filter_slot(descriptor) == slot;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
-        const struct layer *layer = &descriptor->layers[i];
-        for (uint32_t j = 0; fits && !layer_owns_shards(layer) && j < layer->layout.nshards; j++) {
-            RedisModuleString *shard = shard_name(descriptor, i, j);
-            size_t shard_length;
-            const char *text = RedisModule_StringPtrLen(shard, &shard_length);
-            fits = cluster_key_slot(text, shard_length) == slot;
-            RedisModule_FreeString(NULL, shard);
-        }
-    }
-    return fits;
+    return names_share_slot(descriptor, name, length);
 }
 
 /* ---- whose slot, and is it on the move? ----

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "core/encoding.h"
+#include "core/names.h"
 #include "store/admission.h"
 #include "store/clock.h"
 #include "store/cluster.h"
@@ -88,8 +90,8 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
         filter->packed_at = clock_tick();
     RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
     save_descriptor(rdb, filter->descriptor);
-    struct shards shards = {.ctx = ctx, .filter = filter, .mode = REDISMODULE_READ};
-    if (whole) contents_save(rdb, &shards);
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+    if (whole) contents_save(rdb, &strings);
 }
 
 static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *value) {
@@ -108,7 +110,7 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor) {
     size_t length = 0, tag_length = 0;
     const RedisModuleString *key = RedisModule_GetKeyNameFromIO(rdb);
     const char *name = key ? RedisModule_StringPtrLen(key, &length) : "";
-    if (!shard_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
+    if (!names_tag(name, length, &tag, &tag_length) && cluster_enabled(contexts[0]))
         return "in a cluster no shards can share the slot of this name";
     if (tag_length > DESCRIPTOR_MAX_TAG || !descriptor_set_tag(descriptor, tag, tag_length))
         return "the key's name is too long";
@@ -139,10 +141,9 @@ static struct filter *load_whole(RedisModuleIO *rdb, struct descriptor *descript
     }
     struct filter *filter = filter_wrap(descriptor);
     come_alive(descriptor); /* from here on FilterFree cleans up, shards included */
-    struct shards shards = {.ctx = context_for(RedisModule_GetDbIdFromIO(rdb)),
-                            .filter = filter,
-                            .mode = REDISMODULE_READ | REDISMODULE_WRITE};
-    *problem = contents_load(rdb, &shards);
+    struct strings strings = strings_of(context_for(RedisModule_GetDbIdFromIO(rdb)), filter,
+                                        REDISMODULE_READ | REDISMODULE_WRITE);
+    *problem = contents_load(rdb, &strings);
     if (!*problem) return filter;
     FilterFree(filter);
     return NULL;
@@ -216,13 +217,11 @@ static size_t FilterFreeEffort(RedisModuleKeyOptCtx *ctx, const void *value) {
 /* The copy is a filter of its own, with clones of the shards. */
 static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *from = (struct filter *)value;
-    size_t nbytes, length, tag_length;
-    char *bytes = descriptor_bytes(from->descriptor, &nbytes);
+    size_t length, tag_length;
     const RedisModuleString *key = RedisModule_GetToKeyNameFromOptCtx(opt);
-    const char *tag, *problem, *name = RedisModule_StringPtrLen(key, &length);
-    struct descriptor *descriptor = descriptor_decode((uint8_t *)bytes, nbytes, &problem);
-    RedisModule_Free(bytes);
-    shard_tag(name, length, &tag, &tag_length);
+    const char *tag, *name = RedisModule_StringPtrLen(key, &length);
+    struct descriptor *descriptor = descriptor_copy(from->descriptor);
+    names_tag(name, length, &tag, &tag_length);
     /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
     const bool same_tag = cluster_enabled(contexts[0]);
     if (!descriptor || (!same_tag && (tag_length > DESCRIPTOR_MAX_TAG ||
@@ -238,9 +237,8 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     const int from_db = RedisModule_GetDbIdFromOptCtx(opt);
     RedisModuleCtx *from_ctx = context_for(from_db);
     RedisModuleCtx *to_ctx = second_context_for(RedisModule_GetToDbIdFromOptCtx(opt));
-    struct shards source = {.ctx = from_ctx, .filter = from, .mode = REDISMODULE_READ};
-    struct shards target = {
-        .ctx = to_ctx, .filter = to, .mode = REDISMODULE_READ | REDISMODULE_WRITE};
+    struct strings source = strings_of(from_ctx, from, REDISMODULE_READ);
+    struct strings target = strings_of(to_ctx, to, REDISMODULE_READ | REDISMODULE_WRITE);
     contents_copy(&source, &target);
     events_copied_from(from_db);
     return to;
@@ -248,8 +246,8 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
 
 static void FilterDigest(RedisModuleDigest *digest, void *value) {
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromDigest(digest));
-    struct shards shards = {.ctx = ctx, .filter = value, .mode = REDISMODULE_READ};
-    contents_digest(digest, &shards);
+    struct strings strings = strings_of(ctx, value, REDISMODULE_READ);
+    contents_digest(digest, &strings);
 }
 
 /* ---- what stands beside all keys ---- */
@@ -292,7 +290,7 @@ bool type_register(RedisModuleCtx *ctx) {
     }
     for (int i = 0; i < 2; i++) contexts[i] = RedisModule_GetDetachedThreadSafeContext(ctx);
     identity_start(ctx);
-    retired_start(ctx, free_now);
+    retired_start(free_now);
     FilterType = RedisModule_CreateDataType(ctx, "bf-shards", ENCODING_VERSION, &methods);
     return FilterType != NULL;
 }

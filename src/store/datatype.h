@@ -3,7 +3,7 @@
 #define TYPE_H
 
 #include "redismodule.h"
-#include "store/strings.h"
+#include "store/value.h"
 
 extern RedisModuleType *FilterType;
 

@@ -19,6 +19,7 @@
 #include <limits.h>
 #include <pthread.h>
 
+#include "core/encoding.h"
 #include "store/clock.h"
 #include "store/cluster.h"
 #include "store/jobs.h"
@@ -51,8 +52,8 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct garbage *oldest, *newest;
 static uint64_t npending;
 
-/* Main thread only. */
-static uint64_t nremoved, nlookups, nswaps;
+static _Atomic uint64_t nswaps;      /* of databases, SWAPDB */
+static uint64_t nremoved, nlookups; /* main thread only */
 
 static void acquire(void) {
     pthread_mutex_lock(&lock);
@@ -141,7 +142,8 @@ static void add(struct descriptor *strings, int db, bool given_up) {
     garbage->nswaps = nswaps;
     garbage->since_tick = clock_tick();
     /* It may be saved half removed, and without shards there can't be items. */
-    for (uint32_t i = 0; i < strings->nlayers; i++) strings->layers[i].nitems = 0;
+    for (uint32_t i = 0; i < strings->nlayers; i++)
+        strings->layers[i].nitems = strings->layers[i].nstored = 0;
     append(garbage);
     table_add(garbage);
     npending++;

@@ -3,7 +3,7 @@
 #ifndef RECENT_H
 #define RECENT_H
 
-#include "store/strings.h"
+#include "store/value.h"
 
 /* Once, when the module is loaded. */
 void recent_start(void);

@@ -3,10 +3,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define PERIOD_MS 100
-#define BUSY_MS   1    /* while there is more */
-#define PER_TIMER 1000 /* about a millisecond */
-#define PER_CALL  16   /* more than one, so that it comes to an end */
+#include "store/clock.h"
+#include "store/jobs.h"
+
+#define PER_CALL 16 /* more than one, so that it comes to an end */
+#define MOST_US  1000
 
 static pthread_t main_thread;
 static void (*free_filter)(struct filter *filter);
@@ -21,29 +22,36 @@ bool retired_take(struct filter *filter) {
     return true;
 }
 
-/* True if there are more. */
-static bool free_up_to(int n) {
-    for (; n > 0; n--) {
-        if (!waiting) waiting = atomic_exchange(&arrived, NULL);
-        struct filter *filter = waiting;
-        if (!filter) return false;
-        waiting = filter->next_retired;
-        free_filter(filter);
-    }
-    return waiting != NULL;
+/* Frees one of them; false if there is none. */
+static bool free_one(void) {
+    if (!waiting) waiting = atomic_exchange(&arrived, NULL);
+    struct filter *filter = waiting;
+    if (!filter) return false;
+    waiting = filter->next_retired;
+    free_filter(filter);
+    return true;
 }
 
 void retired_free_some(void) {
-    if (waiting || atomic_load_explicit(&arrived, memory_order_relaxed)) free_up_to(PER_CALL);
+    if (!waiting && !atomic_load_explicit(&arrived, memory_order_relaxed)) return;
+    for (int n = 0; n < PER_CALL && free_one(); n++) {
+    }
 }
 
-static void on_timer(RedisModuleCtx *ctx, void *data) {
-    (void)data;
-    RedisModule_CreateTimer(ctx, free_up_to(PER_TIMER) ? BUSY_MS : PERIOD_MS, on_timer, NULL);
+/* The job. */
+static bool free_until(RedisModuleCtx *ctx, int64_t deadline_us) {
+    (void)ctx;
+    while (clock_monotonic_us() < deadline_us)
+        if (!free_one()) return false;
+    return true;
 }
 
-void retired_start(RedisModuleCtx *ctx, void (*free_now)(struct filter *filter)) {
+void retired_free_most(void) {
+    free_until(NULL, clock_monotonic_us() + MOST_US);
+}
+
+void retired_start(void (*free_now)(struct filter *filter)) {
     main_thread = pthread_self();
     free_filter = free_now;
-    RedisModule_CreateTimer(ctx, PERIOD_MS, on_timer, NULL);
+    jobs_add(free_until);
 }

@@ -13,22 +13,20 @@ static uint64_t count_shards(const struct descriptor *descriptor) {
 
 void statistics_join(const struct descriptor *descriptor) {
     statistics.nshards += count_shards(descriptor);
-    statistics.nbytes += descriptor_shard_bytes(descriptor);
+    statistics.nbytes += descriptor_nstored(descriptor);
     statistics.nitems += descriptor_nitems(descriptor);
 }
 
 void statistics_leave(const struct descriptor *descriptor) {
     statistics.nshards -= count_shards(descriptor);
-    statistics.nbytes -= descriptor_shard_bytes(descriptor);
+    statistics.nbytes -= descriptor_nstored(descriptor);
     statistics.nitems -= descriptor_nitems(descriptor);
 }
 
-void statistics_shard_created(const struct layer *layer) {
-    if (!layer_is_joined(layer)) {
-        statistics.nshards++;
-        statistics.nbytes += SHARD_HEADER_BYTES;
-    }
-    statistics.nbytes += layout_shard_bytes(&layer->layout);
+void statistics_count(int64_t nstrings, int64_t nbytes, int64_t nlost) {
+    statistics.nshards += (uint64_t)nstrings;
+    statistics.nbytes += (uint64_t)nbytes;
+    statistics.nlost += (uint64_t)nlost;
 }
 
 static struct work before_loading;

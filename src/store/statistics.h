@@ -30,7 +30,8 @@ extern struct statistics statistics;
 void statistics_join(const struct descriptor *descriptor);
 void statistics_leave(const struct descriptor *descriptor);
 
-void statistics_shard_created(const struct layer *layer);
+/* There are so many more shards, of so many more bytes, and so many more of them are known to be lost. */
+void statistics_count(int64_t nstrings, int64_t nbytes, int64_t nlost);
 
 static inline void statistics_added(size_t nadds, size_t nadded) {
     statistics.nitems_since += nadded;

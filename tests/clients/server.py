@@ -1,8 +1,8 @@
 """Servers for the tests in Python that need more than one, or one of their own.
 
-Server() starts a real server with the module on a free port of 127.0.0.1, in a directory of its own; stop() ends it and
-fails if it had crashed. The server is $SERVER or redis-server, the module $MODULE or ./shardbloom.so. Should the test
-itself die, the kernel kills its servers.
+Server() starts a real server with the module on a free port of 127.0.0.1, in a directory of its
+own; stop() ends it and fails if it had crashed. The server is $SERVER or redis-server, the module
+$MODULE or ./shardbloom.so. Should the test itself die, the kernel kills its servers.
 """
 
 import ctypes
@@ -17,25 +17,40 @@ import time
 import redis
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-WAIT = 30  # seconds; no wait is longer
+WAIT = 60  # seconds; no wait is longer
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def take_port():
+    """A free port and the claim to it, as in tests/integration/server.c: nobody else takes it while
+    the server is down."""
+    for attempt in range(10000):
+        port = 10000 + (os.getpid() * 7919 + attempt) % 10000
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind("\0shardbloom-port-%d" % port)
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                s.bind(("127.0.0.1", port))
+            return port, claim
+        except OSError:
+            claim.close()
+    raise RuntimeError("no free port")
 
 
 def die_with_parent():
-    """For Popen's preexec_fn. The kernel means the thread that starts it: start servers in the main thread."""
+    """For Popen's preexec_fn. The kernel means the thread that starts it: start servers in the main
+    thread.
+    """
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 class Server:
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, module=True, module_arguments=()):
         self.dir = tempfile.mkdtemp(prefix="shardbloom-")
-        self.port = free_port()
+        self.port, self.claim = take_port()
         self.arguments = arguments
+        self.module = module
+        self.module_arguments = module_arguments
         self.process = None
         self.redis = None
         self.start()
@@ -49,11 +64,27 @@ class Server:
         module = os.path.abspath(os.path.join(ROOT, os.environ.get("MODULE") or "shardbloom.so"))
         self.log = open(os.path.join(self.dir, "log"), "ab")
         self.process = subprocess.Popen(
-            [os.environ.get("SERVER") or "redis-server", "--port", str(self.port), "--bind", "127.0.0.1",
-             "--dir", self.dir, "--save", "", "--enable-debug-command", "yes",
-             *self.arguments, "--loadmodule", module],
-            stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=environment,
-            preexec_fn=die_with_parent)
+            [
+                os.environ.get("SERVER") or "redis-server",
+                "--port",
+                str(self.port),
+                "--bind",
+                "127.0.0.1",
+                "--dir",
+                self.dir,
+                "--save",
+                "",
+                "--enable-debug-command",
+                "yes",
+                *self.arguments,
+                *(["--loadmodule", module, *self.module_arguments] if self.module else []),
+            ],
+            stdout=self.log,
+            stderr=self.log,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            preexec_fn=die_with_parent,
+        )
         self.redis = self.client()
         end = time.monotonic() + WAIT
         while True:
@@ -73,7 +104,9 @@ class Server:
             return f.read()[-4000:]
 
     def keep_aof(self):
-        """Every answer is on disk before it is given. Until the first AOF is written, a crash would find none."""
+        """Every answer is on disk before it is given. Until the first AOF is written, a crash would
+        find none.
+        """
         self.redis.config_set("appendfsync", "always")
         self.redis.config_set("appendonly", "yes")
         self.arguments = ("--appendonly", "yes", "--appendfsync", "always")
@@ -97,8 +130,13 @@ class Server:
             self.process.terminate()
             self.process.wait(WAIT)
             self.log.close()
+        self.claim.close()
         code = self.process.returncode
         text = self.tail()
         shutil.rmtree(self.dir, ignore_errors=True)
-        if code not in (0, -signal.SIGTERM, -signal.SIGKILL) or "=== REDIS BUG REPORT" in text or "ERROR: Addr" in text:
+        if (
+            code not in (0, -signal.SIGTERM, -signal.SIGKILL)
+            or "=== REDIS BUG REPORT" in text
+            or "ERROR: Addr" in text
+        ):
             raise AssertionError("the server ended with %d:\n%s" % (code, text))

@@ -3,6 +3,7 @@
 #include "fuzz.h"
 
 #include "core/chunk.h"
+#include "core/encoding.h"
 
 /* Memory in proportion: descriptors are allocated through this. */
 static size_t nasked;

@@ -9,7 +9,7 @@
 #include "client.h"
 #include "corrupt.h"
 #include "primary.h"
-#include "core/descriptor.h"
+#include "core/encoding.h"
 #include "snapshot.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli that is made of
- * them. */
+/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli
+ * that is made of them. */
 #include "check.h"
 #include "client.h"
 
@@ -9,7 +9,8 @@
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-/* The element after the one that is `name`, in a flat list of names and values; NULL if there is none. */
+/* The element after the one that is `name`, in a flat list of names and values; NULL if there is
+ * none. */
 static const redisReply *value_of(const redisReply *list, const char *name) {
     for (size_t i = 0; list && i + 1 < list->elements; i += 2)
         if (list->element[i]->str && strcmp(list->element[i]->str, name) == 0)
@@ -179,7 +180,7 @@ static bool has_style(const char *error) {
 
 TEST(errors_have_one_style) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, "+OK", "BF.RESERVE full 0.001 1 NONSCALING");
+    EXPECT(c, "+OK", "BF.RESERVE full 0.001 1 NONSCALING SEED 1");
     EXPECT(c, ":1", "BF.ADD full a");
     EXPECT(c, ":1", "BF.ADD lost a");
     EXPECT(c, ":1", "DEL %s", command(c, "BF.SHARDS lost")->element[0]->element[1]->str);

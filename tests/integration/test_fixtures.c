@@ -127,6 +127,9 @@ TEST(stored_chunks) {
     load_chunks(c, "sharded.chunks", "other");
     CHECK_INT(command_batches(c, "BF.MEXISTS", "other", "s", 0, 30), 30);
     EXPECT(c, ":30", "BF.CARD other");
+    load_chunks(c, "young.chunks", "early");
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "early", "y", 0, 60), 40);
+    EXPECT(c, ":40", "BF.CARD early");
 }
 
 /* ---- newer than this module ---- */

@@ -1,9 +1,10 @@
-/* Any words to any command: the server answers, in time and with an error that is known, and what is refused creates
- * nothing. And items of any kind, by every command that takes some, plain, in transactions and in scripts, against the
- * exact set.
+/* Any words to any command: the server answers, in time and with an error that is known, and what
+ * is refused creates nothing. And items of any kind, by every command that takes some, plain, in
+ * transactions and in scripts, against the exact set.
  *
- * Short and with the same words in every run; SEED=n takes another seed, SECONDS=n (make integration ONLY=fuzz_commands SECONDS=n)
- * goes on for that long with new ones. What fails names its seed. */
+ * Short and with the same words in every run; SEED=n takes another seed, SECONDS=n (make
+ * integration ONLY=fuzz_commands SECONDS=n) goes on for that long with new ones. What fails names
+ * its seed. */
 #include "check.h"
 #include "client.h"
 #include "corrupt.h"
@@ -208,7 +209,8 @@ TEST(numbers_at_the_edges) {
 
 /* ---- any words ---- */
 
-/* What each command's arguments are: k key, e error, n number, o option with value, i item, I items, f field, b bytes. */
+/* What each command's arguments are: k key, e error, n number, o option with value, i item, I
+ * items, f field, b bytes. */
 static const char *const shapes[][2] = {
     {"BF.RESERVE", "kenooo"}, {"BF.ADOPT", "kooooo"},  {"BF.ADD", "ki"},
     {"BF.MADD", "kI"},        {"BF.INSERT", "kooItI"}, {"BF.INSERT", "kootI"},
@@ -217,7 +219,7 @@ static const char *const shapes[][2] = {
     {"BF.SHARDS", "k"},       {"BF.HEAL", "k"},        {"BF.SCANDUMP", "kn"},
     {"BF.LOADCHUNK", "knb"},  {"BF.DESCRIPTOR", "k"},  {"BF.SETDESCRIPTOR", "kb"},
     {"BF.OWNER", "k"},        {"BF.NEXTID", "kn"},     {"BF.LEAVES", "k"},
-    {"BF.SHARDS", "konon"},
+    {"BF.SHARDS", "konon"},   {"BF.HEALED", "knn"},
 };
 
 static const char *const keys[] = {"f0",   "f1",   "f2",     "fixed",    "new0", "new1",

@@ -1,5 +1,6 @@
-/* The module remembers for a moment which filter a name means. Whatever changes that must make it forget, at once: here
- * the change and the next question stand in one transaction, so that no time passes between them. */
+/* The module remembers for a moment which filter a name means. Whatever changes that must make it
+ * forget, at once: here the change and the next question stand in one transaction, so that no time
+ * passes between them. */
 #include "check.h"
 #include "client.h"
 #include "cluster_fixture.h"
@@ -11,14 +12,15 @@
 /* f contains x, g does not, and f was just asked for. */
 static void prepare(Client *c) {
     command(c, "FLUSHALL");
-    EXPECT(c, ":1", "BF.ADD f x");
-    EXPECT(c, ":1", "BF.ADD g y");
+    EXPECT(c, "*1 :1", "BF.INSERT f SEED 1 ITEMS x");
+    EXPECT(c, "*1 :1", "BF.INSERT g SEED 1 ITEMS y");
     EXPECT(c, "+OK", "MULTI");
     EXPECT(c, "+QUEUED", "BF.EXISTS f x");
     EXPECT(c, "+QUEUED", "BF.EXISTS f x");
 }
 
-/* Runs the action in the midst of questions; `want` is the answer to the last one, whether f contains x. */
+/* Runs the action in the midst of questions; `want` is the answer to the last one, whether f
+ * contains x. */
 static void check_after(Client *c, const char *action, const char *want) {
     prepare(c);
     command(c, action);
@@ -65,7 +67,8 @@ TEST(restored_over_it) {
 TEST(many_filters) {
     Client *c = server_start("")->client;
     enum { NFILTERS = 300 };
-    for (int i = 0; i < NFILTERS; i++) EXPECT(c, ":1", "BF.ADD filter:%d item%d", i, i);
+    for (int i = 0; i < NFILTERS; i++)
+        EXPECT(c, "*1 :1", "BF.INSERT filter:%d SEED 1 ITEMS item%d", i, i);
     for (int i = 0; i < NFILTERS; i++) {
         EXPECT(c, ":1", "BF.EXISTS filter:%d item%d", i, i);
         EXPECT(c, ":0", "BF.EXISTS filter:%d item%d", i, i + 1);
@@ -85,7 +88,7 @@ TEST(time_to_live) {
         usleep(8000);
         EXPECT(c, ":0", "BF.EXISTS f x");
         EXPECT(c, ":1", "BF.ADD f x"); /* it was gone: this makes a new one */
-        EXPECT(c, ":1", "PEXPIRE f 5000");
+        EXPECT(c, ":1", "PEXPIRE f 500000");
         EXPECT(c, ":1", "BF.EXISTS f x");
         EXPECT(c, ":1", "PEXPIRE f 5");
         usleep(8000);
@@ -95,8 +98,9 @@ TEST(time_to_live) {
 
 /* A server that evicts what was not used of late must see that the filter is used. */
 TEST(the_server_sees_the_use) {
-    Client *c =
-        server_start("maxmemory 100mb\nmaxmemory-policy allkeys-lfu\nlfu-log-factor 0")->client;
+    Client *c = server_start("maxmemory 100mb\nmaxmemory-policy allkeys-lfu\nlfu-log-factor 0\n"
+                             "lfu-decay-time 0")
+                    ->client;
     EXPECT(c, ":1", "BF.ADD f x");
     const long long before = command_int(c, "OBJECT FREQ f");
     for (int i = 0; i < 50; i++) EXPECT(c, ":1", "BF.EXISTS f x");
@@ -108,11 +112,11 @@ TEST(replica_that_swaps_its_data) {
     const char *config = "repl-diskless-sync yes\nrepl-diskless-sync-delay 0\n"
                          "repl-diskless-load swapdb";
     Server *old = server_start(config), *replica = server_start(config);
-    EXPECT(old->client, ":1", "BF.ADD f x");
+    EXPECT(old->client, "*1 :1", "BF.INSERT f SEED 1 ITEMS x");
     server_follow(replica, old);
     EXPECT(replica->client, ":1", "BF.EXISTS f x");
     Server *new = server_start(config);
-    EXPECT(new->client, ":1", "BF.ADD f y");
+    EXPECT(new->client, "*1 :1", "BF.INSERT f SEED 1 ITEMS y");
     EXPECT(replica->client, ":1", "BF.EXISTS f x");
     server_follow(replica, new);
     EXPECT(replica->client, ":0", "BF.EXISTS f x");

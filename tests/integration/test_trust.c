@@ -7,7 +7,7 @@
 #include "primary.h"
 
 #include "core/chunk.h"
-#include "core/descriptor.h"
+#include "core/encoding.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -381,7 +381,7 @@ TEST(names_stay_names) {
         {"seen\r\n-ERR x\r\n", 15}, {"seen\0victim", 11},   {"seen{\0}", 7},
         {"seen\xff\x1b[2J", 9},     {"seen{}{victim}", 14}, {like_a_shard, strlen(like_a_shard)}};
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        EXPECT(c, ":1", "BF.ADD %b mine", names[i].text, names[i].length);
+        EXPECT(c, "*1 :1", "BF.INSERT %b SEED 1 ITEMS mine", names[i].text, names[i].length);
         EXPECT(c, ":0", "BF.EXISTS %b a", names[i].text, names[i].length);
         const redisReply *name =
             command(c, "BF.SHARDS %b", names[i].text, names[i].length)->element[0]->element[1];

@@ -1,6 +1,7 @@
 /* The recipes' hash. The expected positions were computed by a transcription of the recipe into Python, with whole
  * numbers of any size; tests/clients/test_adopt.py runs that transcription against a server. */
 #include "core/recipe.h"
+#include "core/encoding.h"
 #include "check.h"
 #include "core/descriptor.h"
 
@@ -268,7 +269,7 @@ TEST(only_own_strings_may_be_removed) {
     struct descriptor *descriptor = descriptor_with(&adoption);
     layer_mark_created(&descriptor->layers[0], 0);
     CHECK_UINT(descriptor_nshards(descriptor), 1);
-    CHECK_UINT(descriptor_shard_bytes(descriptor), 0);
+    CHECK_UINT(descriptor_nstored(descriptor), 0);
     descriptor_disown(descriptor);
     CHECK_UINT(descriptor_nshards(descriptor), 0);
     layer_mark_created(&descriptor->layers[0], 0);

@@ -101,8 +101,8 @@ TEST(tiny_filters_take_few_bytes) {
     for (size_t i = 0; i < N(cases); i++) {
         struct layout layout;
         REQUIRE(sizing_plan(cases[i].capacity, cases[i].error, 32 << 20, true, &layout));
-        const uint64_t nbytes = SHARD_HEADER_BYTES + layout.nshards * layout_shard_bytes(&layout);
-        if (!CHECK(nbytes <= cases[i].classic_nbytes * 108 / 100 + SHARD_HEADER_BYTES +
+        const uint64_t nbytes = SIZING_SHARD_HEADER + layout.nshards * layout_shard_bytes(&layout);
+        if (!CHECK(nbytes <= cases[i].classic_nbytes * 108 / 100 + SIZING_SHARD_HEADER +
                                  layout_block_bytes(&layout)))
             CHECK_FAIL("capacity %llu, error %g: %llu bytes", (unsigned long long)cases[i].capacity,
                        cases[i].error, (unsigned long long)nbytes);

@@ -1,0 +1,15 @@
+"""Bloom filters in Redis without big keys: a client for the shardbloom module.
+
+    import redis
+    from shardbloom import Filter
+
+    seen = Filter(redis.Redis(), "seen", error=1e-6, capacity=100_000_000)
+    if seen.add("https://example.com/"):
+        ...  # new
+"""
+
+from shardbloom.connection import Address, Failure
+from shardbloom.filter import Filter, NotAdded
+
+__all__ = ["Address", "Failure", "Filter", "NotAdded"]
+__version__ = "1.0.0"

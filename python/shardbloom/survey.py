@@ -1,0 +1,312 @@
+"""All filters of a server or a cluster, and how they are: what bfstat shows.
+
+The server is asked with SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO. A user who may not call
+one of these sees less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+
+import redis
+from redis.exceptions import NoPermissionError
+
+from shardbloom.cluster import Node, Servers, is_on_the_way, redirection
+from shardbloom.connection import shown
+from shardbloom.filter import info_from
+from shardbloom.format import BLOCKED, Descriptor, FormatError, Layer
+
+BATCH = 100  # filters in one round trip
+SCAN_COUNT = 1000
+RESCAN_SECONDS = 60  # new filters that the totals do not give away are found after this time
+
+Name = Tuple[int, bytes]  # database, key
+
+
+@dataclasses.dataclass
+class LayerState:
+    """One layer. What the descriptor would tell is None if it could not be read."""
+
+    kind: Optional[int] = None
+    block_bits: Optional[int] = None
+    probes: Optional[int] = None
+    shards: Optional[int] = None
+    blocks: Optional[int] = None
+    capacity: Optional[int] = None
+    items: Optional[int] = None
+    existing: int = 0  # shards that exist
+    fill: float = 0.0  # share of the bits that are set
+    error: Optional[float] = None  # rate of false positives to expect now
+
+
+@dataclasses.dataclass
+class FilterState:
+    """One filter."""
+
+    db: int
+    key: str
+    items: int = 0
+    capacity: int = 0
+    expansion: Optional[int] = None
+    bytes: int = 0
+    error: Optional[float] = None  # rate of false positives to expect now
+    promised: Optional[float] = None
+    lost: List[str] = dataclasses.field(default_factory=list)  # names of shards
+    layers: List[LayerState] = dataclasses.field(default_factory=list)
+    problem: Optional[str] = None  # why it can't be asked
+
+    def damaged(self) -> bool:
+        """Something is wrong with it; a filter that is being loaded is only not ready yet."""
+        return (
+            bool(self.lost)
+            or self.problem is not None
+            and not self.problem.startswith("HALFLOADED")
+        )
+
+
+# ---- error rates ----
+
+
+@functools.lru_cache(maxsize=4096)
+def blocked_rate(width: int, k: int, nitems: int, nblocks: int) -> float:
+    """The expected rate of false positives: blocks fill unevenly, so it is a mean over what they
+    may hold.
+    """
+    mean = nitems / nblocks
+    if mean == 0:
+        return 0.0
+    spread = math.sqrt(mean)
+    first, last = max(0, int(mean - 10 * spread)), int(mean + 14 * spread + 40)
+    rate = 0.0
+    for load in range(first, last + 1):
+        chance = math.exp(load * math.log(mean) - mean - math.lgamma(load + 1))
+        rate += chance * (1 - (1 - 1 / width) ** (load * k)) ** k
+    return rate
+
+
+def layer_error(layer: Layer, fills: Sequence[float]) -> float:
+    """The rate of false positives of a layer: from the items it counts, or from the bits that are
+    set.
+    """
+    if layer.kind == BLOCKED:
+        return blocked_rate(
+            1 << layer.block_log2, layer.nprobes, layer.nitems, layer.nshards * layer.nblocks
+        )
+    return math.fsum(fill**layer.nprobes for fill in fills) / layer.nshards
+
+
+# ---- one filter ----
+
+
+def mapping(reply: Any) -> Dict[str, Any]:
+    """Names and values: a flat list in RESP2, a map in RESP3."""
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2])
+    return {name.decode() if isinstance(name, bytes) else name: value for name, value in pairs}
+
+
+def state_from(db: int, key: bytes, info: Any, shards: Any, raw: Any) -> Optional[FilterState]:
+    """A filter, from the replies to BF.INFO, BF.SHARDS and BF.DESCRIPTOR; None if there is no such
+    filter any more.
+    """
+    state = FilterState(db, shown(key))
+    for reply in (info, shards):
+        if isinstance(reply, Exception) and not isinstance(reply, NoPermissionError):
+            if str(reply) == "not found" or "WRONGTYPE" in str(reply):
+                return None
+            state.problem = str(reply)
+            return state
+    numbers = info_from(info)
+    state.items, state.capacity, state.bytes = (
+        int(numbers[name] or 0) for name in ("items", "capacity", "size")
+    )
+    state.expansion = numbers["expansion"]
+    found = [] if isinstance(shards, Exception) else [mapping(reply) for reply in shards]
+    state.lost = list(
+        dict.fromkeys(shown(shard["key"]) for shard in found if shard["state"] not in (b"ok", "ok"))
+    )
+    try:
+        descriptor = None if isinstance(raw, Exception) else Descriptor(raw)
+    except FormatError:
+        descriptor = None
+    layers = descriptor.layers if descriptor else []
+    state.promised = descriptor.error if descriptor else None
+    for index in range(max(int(numbers["layers"] or 0), len(layers))):
+        mine = [shard for shard in found if shard["layer"] == index]
+        state.layers.append(layer_state(layers[index] if index < len(layers) else None, mine))
+    errors = [layer.error for layer in state.layers]
+    if None not in errors:
+        state.error = 1 - math.prod(1 - (error or 0) for error in errors)
+    return state
+
+
+def layer_state(layer: Optional[Layer], shards: List[Dict[str, Any]]) -> LayerState:
+    """A layer, from the descriptor, if that is known, and its entries of BF.SHARDS."""
+    fills = [float(shard["fill"]) for shard in shards if shard["fill"] is not None]
+    # Shards that were never written hold no bits, but take their share of the items that are asked
+    # for.
+    nshards = max(layer.nshards if layer else 0, len(shards), 1)
+    state = LayerState(existing=len(shards), fill=sum(fills) / nshards)
+    if layer:
+        state.kind, state.block_bits, state.probes = (
+            layer.kind,
+            1 << layer.block_log2,
+            layer.nprobes,
+        )
+        state.shards, state.blocks, state.capacity, state.items = (
+            layer.nshards,
+            layer.nblocks,
+            layer.capacity,
+            layer.nitems,
+        )
+        state.error = layer_error(layer, fills)
+    return state
+
+
+# ---- all of them ----
+
+
+class Survey:
+    """Looks at all filters, again and again; what it sees is in filters, totals and so on.
+
+    steps() is one look, in steps of a round trip each, so that a live view of 300,000 filters stays
+    responsive. Which filters there are is asked with SCAN the first time, and again when the totals
+    or a missing filter tell that it has changed.
+    """
+
+    def __init__(self, servers: Servers, match: Optional[str] = None):
+        self.servers, self.match = servers, match
+        self.filters: Dict[Name, FilterState] = {}
+        self.totals: Dict[str, Dict[str, int]] = {}  # by node: the numbers of INFO bf
+        self.down: List[str] = []  # nodes that do not answer
+        self.nhidden = 0  # filters that the user may not ask
+        self.seconds = 0.0  # how long the last look took
+        self._names: Dict[Tuple[Node, int], Set[bytes]] = {}  # as SCAN gave them
+        self._counts: Dict[str, int] = {}  # by node: filters when SCAN was done
+        self._scanned = -math.inf  # when that was
+
+    def steps(self) -> Iterator[None]:
+        """One look at everything."""
+        start = time.monotonic()
+        nodes, self.down = self.servers.nodes()
+        totals = {}
+        for node in nodes:
+            node.check_module()
+            totals[node.name] = {
+                k: int(v) for k, v in node.info("bf").items() if isinstance(v, (int, float))
+            }
+        self.totals = totals
+        yield
+        counts = {name: numbers.get("bf_filters", -1) for name, numbers in totals.items()}
+        if (
+            counts != self._counts
+            or -1 in counts.values()
+            or time.monotonic() > self._scanned + RESCAN_SECONDS
+        ):
+            yield from self._scan(nodes)
+            self._counts, self._scanned = counts, time.monotonic()
+        yield from self._look()
+        self.seconds = time.monotonic() - start
+
+    def look(self) -> Survey:
+        """One look, all at once."""
+        for _ in self.steps():
+            pass
+        return self
+
+    def _scan(self, nodes: List[Node]) -> Iterator[None]:
+        """Finds the names of all filters."""
+        names: Dict[Tuple[Node, int], Set[bytes]] = {}
+        only = self.servers.address.db
+        for node in nodes:
+            for db in sorted(node.databases()) if only is None else [only]:
+                found = names.setdefault((node, db), set())
+                words: List[Any] = ["COUNT", SCAN_COUNT, "TYPE", "bf-shards"]
+                if self.match is not None:
+                    words += ["MATCH", self.match]
+                cursor = 0
+                while True:
+                    cursor, keys = node.command("SCAN", cursor, *words, db=db)
+                    found.update(keys)
+                    yield
+                    if cursor == 0:
+                        break
+        self._names = names
+
+    def _look(self) -> Iterator[None]:
+        """Asks every filter."""
+        seen: Dict[Name, FilterState] = {}
+        nhidden = nmissing = 0
+        for (node, db), names in self._names.items():
+            keys = sorted(names)
+            for at in range(0, len(keys), BATCH):
+                for key, (info, shards, raw) in self._ask(node, db, keys[at : at + BATCH]):
+                    if isinstance(info, NoPermissionError):
+                        nhidden += 1
+                        continue
+                    state = state_from(db, key, info, shards, raw)
+                    if state is None:
+                        nmissing += 1
+                    else:
+                        seen[db, key] = state
+                        self.filters[db, key] = state
+                yield
+        self.filters, self.nhidden = seen, nhidden
+        if nmissing:
+            self._scanned = -math.inf
+
+    def _ask(self, node: Node, db: int, keys: List[bytes]) -> Iterator[Tuple[bytes, List[Any]]]:
+        commands = [
+            (command, key) for key in keys for command in ("BF.INFO", "BF.SHARDS", "BF.DESCRIPTOR")
+        ]
+        replies = node.commands(commands, db)
+        for i, (command, key) in enumerate(commands):
+            if redirection(replies[i]) or is_on_the_way(replies[i]):
+                try:
+                    replies[i] = self.servers.command(key, command, key, db=db)
+                except redis.ResponseError as error:
+                    replies[i] = error
+            elif isinstance(replies[i], redis.ConnectionError):  # LOADING
+                raise node.named(replies[i])
+        for i, key in enumerate(keys):
+            yield key, replies[3 * i : 3 * i + 3]
+
+
+class Rates:
+    """How fast totals and filters grow, from one look to the next. A restarted server begins at 0:
+    no rate then.
+    """
+
+    def __init__(self) -> None:
+        self._before: Dict[Any, Tuple[float, int]] = {}
+        self.per_second: Dict[Any, float] = {}
+
+    def take(self, what: Any, n: int, now: float) -> None:
+        """Notes a number; per_second has its rate if it was noted before."""
+        before = self._before.get(what)
+        self._before[what] = now, n
+        self.per_second.pop(what, None)
+        if before is not None and now > before[0] and n >= before[1]:
+            self.per_second[what] = (n - before[1]) / (now - before[0])
+
+    def total(self, name: str) -> Optional[float]:
+        """The rate of a total over all nodes; None if no node has one."""
+        found = [
+            rate for what, rate in self.per_second.items() if what[0] == "node" and what[2] == name
+        ]
+        return sum(found) if found else None
+
+    def take_survey(self, survey: Survey) -> None:
+        now = time.monotonic()
+        for node, numbers in survey.totals.items():
+            for name, n in numbers.items():
+                self.take(("node", node, name), n, now)
+        for which, state in survey.filters.items():
+            self.take(which, state.items, now)
+        gone = [what for what in self._before if what[0] != "node" and what not in survey.filters]
+        for what in gone:
+            del self._before[what]
+            self.per_second.pop(what, None)

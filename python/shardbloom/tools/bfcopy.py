@@ -1,0 +1,496 @@
+"""Copies filters from one server to another, chunk by chunk, and verifies every byte of the copy.
+
+    bfcopy -u redis://old:6379 --to redis://new:6379 seen
+    bfcopy -u redis://old:6379/0 --to redis://new:6379/2 'crawl:*' --replace
+
+The source may run this module or RedisBloom (2.x, 8.x), the target runs this module. Both may be in
+use meanwhile: a filter appears at the target under its name when it is complete and verified, and
+not before. Either may be a cluster.
+
+Items that are added to the source during the copy may or may not be in it; the output tells when
+there were any. A second run with --replace catches up. If the filter grows a layer meanwhile, its
+copy is begun anew. A run that was interrupted leaves whole filters only: with --missing, the next
+one goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import struct
+import time
+from typing import Any, Dict, Iterable, Iterator, List, NoReturn, Optional, Set, Tuple
+
+import redis
+
+from shardbloom import progress
+from shardbloom.cluster import Servers
+from shardbloom.connection import (
+    ERROR,
+    Failure,
+    add_options,
+    address_from,
+    explain,
+    other_address,
+    run,
+    shown,
+)
+from shardbloom.filter import info_from
+from shardbloom.format import CLASSIC, Descriptor, FormatError
+from shardbloom.progress import Progress, readable
+
+EPILOG = """exit status:
+  0    all is copied
+  2    an error: one or more filters are not
+  130  Ctrl-C
+"""
+
+OURS, REDISBLOOM = b"bf-shards", b"MBbloom--"
+MAGIC = b"BFCHUNK\x01"
+FRAME_HEAD, CHECKSUM = 40, 8
+HEADER, DATA = 1, 2
+PART_BYTES = 8 << 20
+
+Info = Dict[str, Optional[int]]
+Chunk = Tuple[int, bytes]  # iterator, bytes
+
+
+class Changed(Exception):
+    """The source has grown or was replaced during the copy."""
+
+
+# ---- what is known of a filter ----
+
+
+def information(servers: Servers, key: bytes) -> Info:
+    return info_from(servers.command(key, "BF.INFO", key))
+
+
+def number(info: Info, field: str) -> int:
+    return int(info[field] or 0)
+
+
+def scan(servers: Servers, key: bytes) -> Iterator[Chunk]:
+    """All chunks of a filter, each with the iterator that goes with it."""
+    iterator = 0
+    while True:
+        try:
+            iterator, chunk = servers.command(key, "BF.SCANDUMP", key, iterator)
+        except redis.ResponseError as error:
+            if "start again" in str(error) or "not found" in str(error):
+                raise Changed(str(error)) from None
+            raise
+        if iterator == 0:
+            return
+        yield iterator, chunk
+
+
+class Digest:
+    """The bytes of a filter as they went by: one digest for all parts of our own chunks; for
+    RedisBloom's one for each chunk, which is all there is to tell where its bytes belong.
+    """
+
+    def __init__(self) -> None:
+        self.parts = hashlib.blake2b()
+        self.pieces: List[Tuple[int, bytes]] = []  # bytes and digest, in order
+
+    def add(self, chunk: bytes, ours: bool) -> None:
+        if not ours:
+            self.pieces.append((len(chunk), hashlib.blake2b(chunk).digest()))
+        elif chunk[8] == DATA:
+            self.parts.update(chunk[FRAME_HEAD:-CHECKSUM])
+
+
+# ---- verifying ----
+
+
+def layers_of(header: bytes) -> Iterator[Tuple[int, int]]:
+    """For each layer of a filter that came from RedisBloom: its bytes there, and those of one shard
+    here.
+    """
+    try:
+        descriptor = Descriptor(header[FRAME_HEAD + 8 : -CHECKSUM])
+    except FormatError as error:
+        raise Failure(f"the copy can't be read: {error}") from None
+    for layer in descriptor.layers:
+        if layer.kind != CLASSIC:
+            raise Failure("the copy has a layer that RedisBloom did not make")
+        yield layer.nbytes, layer.shard_bytes()
+
+
+def parts_of(chunk: bytes) -> Iterator[Tuple[int, int, int, memoryview]]:
+    at, end = FRAME_HEAD, len(chunk) - CHECKSUM
+    while at < end:
+        layer, shard, part, nbytes = struct.unpack_from("<IIII", chunk, at)
+        yield layer, shard, part, memoryview(chunk)[at + 16 : at + 16 + nbytes]
+        at += 16 + nbytes
+
+
+class Pieces:
+    """Puts a copy's parts, with zeros where there is no shard, into the pieces in which RedisBloom
+    gave them.
+    """
+
+    def __init__(self, pieces: Iterable[Tuple[int, bytes]]):
+        self.pieces = iter(pieces)
+        self.hash: Any = None
+        self.left = 0
+        self.wanted = b""
+
+    def add(self, data: memoryview) -> None:
+        while len(data):
+            if self.hash is None:
+                self.left, self.wanted = next(self.pieces, (0, b""))
+                if not self.left:
+                    raise Failure("the copy is longer than its source")
+                self.hash = hashlib.blake2b()
+            taken = data[: self.left]
+            self.hash.update(taken)
+            self.left -= len(taken)
+            data = data[len(taken) :]
+            if self.left == 0:
+                if self.hash.digest() != self.wanted:
+                    raise Failure("the bits of the copy differ from those of its source")
+                self.hash = None
+
+    def add_zeros(self, nbytes: int) -> None:
+        zeros = memoryview(bytes(max(min(nbytes, 1 << 20), 0)))
+        while nbytes > 0:
+            self.add(zeros[:nbytes])
+            nbytes -= len(zeros[:nbytes])
+
+    def finish(self) -> None:
+        if self.hash is not None or next(self.pieces, None) is not None:
+            raise Failure("the copy is shorter than its source")
+
+
+def verify_redisbloom(chunks: Iterator[Chunk], digest: Digest, bar: Progress) -> None:
+    """Compares a copy with the chunks that RedisBloom gave."""
+    pieces, layer, offset, nread = Pieces(digest.pieces), 0, 0, 0
+    layers: List[Tuple[int, int]] = []
+
+    def fill_to(wanted_layer: int, wanted_offset: int) -> None:
+        nonlocal layer, offset
+        while layer < wanted_layer:
+            pieces.add_zeros(layers[layer][0] - offset)
+            layer, offset = layer + 1, 0
+        pieces.add_zeros(wanted_offset - offset)
+        offset = max(offset, wanted_offset)
+
+    for _, chunk in chunks:
+        if chunk[8] == HEADER:
+            layers = list(layers_of(chunk))
+        elif chunk[8] == DATA:
+            for index, shard, part, data in parts_of(chunk):
+                total, shard_bytes = layers[index]
+                fill_to(index, shard * shard_bytes + part * PART_BYTES)
+                if any(data[max(total - offset, 0) :]):
+                    raise Failure("the copy has bits where its source has none")
+                data = data[: max(total - offset, 0)]
+                pieces.add(data)
+                offset += len(data)
+        nread += len(chunk)
+        bar.show(nread)
+    fill_to(len(layers) - 1, layers[-1][0])
+    pieces.finish()
+
+
+def verify(target: Servers, key: bytes, digest: Digest, ours: bool, total: int) -> None:
+    """Reads the copy back and compares every byte with what the source gave."""
+    bar = Progress("  verified", total, readable)
+    try:
+        if ours:
+            again, nread = Digest(), 0
+            for _, chunk in scan(target, key):
+                again.add(chunk, True)
+                nread += len(chunk)
+                bar.show(nread)
+            if again.parts.digest() != digest.parts.digest():
+                raise Failure("the bits of the copy differ from those of its source")
+        else:
+            verify_redisbloom(scan(target, key), digest, bar)
+    except Changed as change:
+        raise Failure(f"the copy was changed while it was verified: {change}") from None
+    bar.show(total, last=True)
+
+
+# ---- copying ----
+
+
+def temporary_name(key: bytes) -> bytes:
+    """Where the copy lives until it is complete: in the same cluster slot, with the same tag in its
+    shards' names.
+    """
+    start = key.find(b"{")
+    end = key.find(b"}", start + 1) if start >= 0 else -1
+    return b"bfcopy:" + key if start >= 0 and end > start + 1 else b"bfcopy:{" + key + b"}"
+
+
+class Copy:
+    """One filter on its way."""
+
+    def __init__(
+        self, source: Servers, target: Servers, key: bytes, name: bytes, options: argparse.Namespace
+    ):
+        self.source, self.target, self.key, self.name, self.options = (
+            source,
+            target,
+            key,
+            name,
+            options,
+        )
+        self.temporary = temporary_name(name)
+
+    def at_target(self, *words: Any) -> Any:
+        return self.target.command(self.temporary, *words)
+
+    def run(self) -> None:
+        """Copies it, several times if it changes meanwhile. Raises Failure or an error of the
+        server.
+        """
+        kind = self.source.command(self.key, "TYPE", self.key)
+        if kind in (b"none", "none"):
+            raise Failure(f"there is no filter {shown(self.key)}")
+        if kind not in (OURS, REDISBLOOM):
+            raise Failure(f"{shown(self.key)} is not a filter")
+        if not self.options.replace and self.target.command(self.name, "EXISTS", self.name):
+            raise Failure(f"{shown(self.name)} exists at the target; --replace would replace it")
+        for attempt in range(self.options.attempts):
+            try:
+                return self.once()
+            except Changed as change:
+                problem = change
+                progress.end()
+                progress.say(
+                    f"bfcopy: {shown(self.key)}: {change}; attempt {attempt + 1} of"
+                    f" {self.options.attempts}"
+                )
+        raise Failure(f"{shown(self.key)}: not copied: {problem}")
+
+    def once(self) -> None:
+        before = information(self.source, self.key)
+        self.at_target("DEL", self.temporary)  # what a killed run has left
+        start = time.monotonic()
+        try:
+            digest, nbytes, ours = self.transfer(number(before, "size"))
+            if self.options.verify:
+                verify(self.target, self.temporary, digest, ours, nbytes)
+            copy, nadded = self.check_information(before)
+            self.put_in_place()
+        except BaseException:
+            self.clean_up()
+            raise
+        seconds = time.monotonic() - start
+        note = (
+            f"; {nadded:,} items were added to the source meanwhile, of which some may be missing"
+            if nadded
+            else ""
+        )
+        print(
+            (
+                f"{shown(self.key)}: {copy['items']:,} items, {copy['layers']} layers,"
+                f" {readable(nbytes)} in"
+                f" {seconds:.1f} s{', verified' if self.options.verify else ''}{note}"
+            ),
+            flush=True,
+        )
+
+    def transfer(self, total: int) -> Tuple[Digest, int, bool]:
+        """Loads all chunks; returns what went by, how many bytes, and whether they are our own."""
+        bar, digest, nbytes, ours = Progress("  copied", total, readable), Digest(), 0, True
+        for index, (iterator, chunk) in enumerate(scan(self.source, self.key)):
+            if index == 0:
+                ours = chunk.startswith(MAGIC[:7])
+            if index > 0 or ours:
+                digest.add(chunk, ours)
+            try:
+                self.at_target("BF.LOADCHUNK", self.temporary, iterator, chunk)
+            except redis.ResponseError as error:
+                # RedisBloom goes on with the layers that it has made since it gave the header.
+                if index > 0 and not ours and str(error).startswith("item exists"):
+                    raise Changed("the filter has grown during the copy") from None
+                raise
+            nbytes += len(chunk)
+            bar.show(nbytes)
+        bar.show(nbytes, last=True)
+        return digest, nbytes, ours
+
+    def check_information(self, before: Info) -> Tuple[Info, int]:
+        """The copy must be like the source was at the beginning or is at the end; also returns the
+        items added meanwhile.
+        """
+        try:
+            after = information(self.source, self.key)
+        except redis.ResponseError as error:
+            raise Changed(str(error)) from None
+        copy = information(self.target, self.temporary)
+        for field in ("capacity", "layers", "expansion"):
+            if copy[field] not in (before[field], after[field]):
+                raise Failure(
+                    f"{shown(self.key)}: {field} is {copy[field]}, at the source {after[field]}"
+                )
+        if not number(before, "items") <= number(copy, "items") <= number(after, "items"):
+            raise Failure(
+                f"{shown(self.key)}: the copy has {copy['items']} items, the source"
+                f" {after['items']}"
+            )
+        return copy, number(after, "items") - number(before, "items")
+
+    def put_in_place(self) -> None:
+        """Gives the copy its time to live and its name."""
+        left = int(self.source.command(self.key, "PTTL", self.key))
+        if left > 0:
+            self.at_target("PEXPIRE", self.temporary, left)
+        if self.options.replace:
+            self.at_target("RENAME", self.temporary, self.name)
+        elif not self.at_target("RENAMENX", self.temporary, self.name):
+            raise Failure(
+                f"{shown(self.name)} came into being at the target meanwhile; --replace would"
+                " replace it"
+            )
+
+    def clean_up(self) -> None:
+        progress.end()
+        try:
+            self.at_target("DEL", self.temporary)
+        except redis.RedisError:
+            progress.say(
+                f"bfcopy: {shown(self.temporary)} is left at the target; the next run removes it"
+            )
+
+
+# ---- the program ----
+
+
+def keys_of(source: Servers, pattern: bytes) -> List[bytes]:
+    """The key, or all filters whose names match."""
+    if not any(sign in pattern for sign in b"*?[") or source.command(pattern, "EXISTS", pattern):
+        return [pattern]
+    nodes, down = source.nodes()
+    if down:
+        raise Failure(f"no connection to {', '.join(down)}: filters there would be missed")
+    found: Set[bytes] = set()
+    for node in nodes:
+        cursor = 0
+        while True:
+            cursor, keys = node.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+            kinds = node.commands([("TYPE", key) for key in keys]) if keys else []
+            found.update(key for key, kind in zip(keys, kinds) if kind in (OURS, REDISBLOOM))
+            if cursor == 0:
+                break
+    if not found:
+        raise Failure(f"no filter matches {shown(pattern)}")
+    return sorted(found)
+
+
+def missing_at(target: Servers, keys: List[bytes]) -> List[bytes]:
+    return [key for key in keys if not target.command(key, "EXISTS", key)]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bfcopy",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "key", help="name of a filter, or a pattern as for KEYS; other types of keys are left out"
+    )
+    parser.add_argument(
+        "--to",
+        metavar="URL",
+        default=os.environ.get("BF_TO"),
+        help="server to copy to; the environment variable BF_TO does the same and hides a password",
+    )
+    parser.add_argument(
+        "--as", dest="name", metavar="NAME", help="name of the copy, if it shall have another one"
+    )
+    exclusive = parser.add_mutually_exclusive_group()
+    exclusive.add_argument(
+        "--replace", action="store_true", help="replace what exists under the name at the target"
+    )
+    exclusive.add_argument(
+        "--missing", action="store_true", help="copy only what does not exist at the target yet"
+    )
+    parser.add_argument(
+        "--no-verify",
+        dest="verify",
+        action="store_false",
+        help="do not read the copy back and compare it",
+    )
+    parser.add_argument(
+        "--attempts",
+        type=int,
+        default=3,
+        metavar="N",
+        help="how often to begin if the filter grows meanwhile (default: %(default)s)",
+    )
+    add_options(parser)
+    options = parser.parse_args()
+    if options.to is None:
+        parser.error("--to is needed: the server to copy to")
+    if options.attempts < 1:
+        parser.error("--attempts must be 1 or more")
+    return options
+
+
+def copy_all(
+    source: Servers, target: Servers, keys: List[bytes], options: argparse.Namespace
+) -> int:
+    """Copies the filters; returns how many could not be. What ends the run says how to go on."""
+    ndone = nfailed = 0
+    try:
+        for key in keys:
+            name = key if options.name is None else os.fsencode(options.name)
+            try:
+                Copy(source, target, key, name, options).run()
+                ndone += 1
+            except (redis.ConnectionError, redis.TimeoutError):
+                raise
+            except (Failure, redis.ResponseError) as problem:
+                progress.end()
+                text = explain(
+                    problem, getattr(problem, "address", None), getattr(problem, "key", None)
+                )
+                progress.say(f"bfcopy: {text if shown(key) in text else shown(key) + ': ' + text}")
+                nfailed += 1
+    except (KeyboardInterrupt, redis.RedisError):
+        progress.end()
+        how = (
+            "copies all again"
+            if options.replace
+            else "goes on"
+            if options.missing
+            else "and --missing goes on"
+        )
+        what = (
+            f"{ndone} of {len(keys)} filters are copied"
+            if len(keys) > 1
+            else "the filter is not copied"
+        )
+        progress.say(f"bfcopy: stopped: {what}, nothing half done is used; the same command {how}")
+        raise
+    return nfailed
+
+
+def copy() -> int:
+    options = arguments()
+    source = Servers(address_from(options), timeout=300).open(module=False)
+    target = Servers(other_address(options.to, options), timeout=300).open()
+    keys = keys_of(source, os.fsencode(options.key))
+    if options.name is not None and len(keys) > 1:
+        raise Failure(f"--as is for one filter, and {len(keys)} match")
+    if options.missing:
+        nall = len(keys)
+        keys = missing_at(target, keys)
+        progress.say(f"bfcopy: {nall - len(keys)} of {nall} filters are at the target already")
+    nfailed = copy_all(source, target, keys, options)
+    if len(keys) > 1:
+        print(f"{len(keys) - nfailed} copied, {nfailed} failed")
+    return ERROR if nfailed else 0
+
+
+def main() -> NoReturn:
+    run("bfcopy", copy)
