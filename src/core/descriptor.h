@@ -153,6 +153,13 @@ static inline struct layer *descriptor_newest(const struct descriptor *descripto
 
 uint32_t layer_count_created(const struct layer *layer);
 
+/* The most bytes that the strings of a layer can have: a young shard takes less than a dense one, none takes more. */
+static inline uint64_t layer_max_stored(const struct layer *layer) {
+    if (layer->adoption) return 0;
+    return (layout_shard_bytes(&layer->layout) + SIZING_SHARD_HEADER) *
+           (uint64_t)layer->layout.nshards;
+}
+
 /* Totals over all layers: capacity, items, strings created, bytes of these strings (adopted ones apart). */
 uint64_t descriptor_capacity(const struct descriptor *descriptor);
 uint64_t descriptor_nitems(const struct descriptor *descriptor);
