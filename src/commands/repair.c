@@ -24,6 +24,7 @@ struct healing {
     size_t nstrings; /* looked at */
     size_t nbytes;   /* made */
     size_t ncleared; /* adopted strings that count as empty again */
+    bool recounted;  /* strings were not as long as was thought */
     bool full;       /* the server's memory is used up */
 };
 
@@ -74,22 +75,21 @@ static bool heal(struct healing *healing) {
     struct heal_cursor *at = &healing->filter->heal;
     for (; at->layer < descriptor->nlayers; at->layer++, at->shard = 0) {
         const struct layer *layer = &descriptor->layers[at->layer];
-        const bool whole = at->shard == 0 && !layer_is_joined(layer);
-        uint64_t total = 0;
+        const bool whole = at->shard == 0 || at->nstored == layer->nstored;
+        if (at->shard == 0) at->nbytes = 0;
         for (; at->shard < layer_nstrings(layer); at->shard++) {
             if (!layer_shard_created(layer, at->shard) && !layer->adoption) continue;
-            if (healing->nstrings++ == MAX_STRINGS || healing->nbytes >= MAX_BYTES) return false;
             size_t nbytes;
-            healing->full = !heal_string(healing, at->layer, at->shard, &nbytes);
-            if (healing->full) return false;
-            total += nbytes;
+            if (healing->nstrings++ == MAX_STRINGS || healing->nbytes >= MAX_BYTES ||
+                (healing->full = !heal_string(healing, at->layer, at->shard, &nbytes))) {
+                at->nstored = layer->nstored;
+                return false;
+            }
+            at->nbytes += nbytes;
         }
-        /* A lost string took its length with it: now all of them are known. Joined layers count their own. */
-        if (whole && !layer->adoption) {
-            for (uint32_t i = at->layer + 1; i < descriptor->nlayers; i++)
-                if (descriptor->layers[i].home == at->layer) total -= descriptor->layers[i].nstored;
-            access_recount(access, at->layer, total);
-        }
+        /* A lost string took its length with it: now all of them are known, unless strings changed between commands. */
+        if (whole && !layer->adoption && !layer_is_joined(layer))
+            healing->recounted |= access_recount(access, at->layer, at->nbytes);
     }
     *at = (struct heal_cursor){0};
     return true;
@@ -113,7 +113,7 @@ static void heal_and_reply(RedisModuleCtx *ctx, RedisModuleString *name, struct 
     struct healing healing = {
         .strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE), .filter = filter};
     const bool finished = heal(&healing);
-    if (healing.npairs + healing.ncleared > 0) {
+    if (healing.npairs + healing.ncleared > 0 || healing.recounted) {
         replicate_healed(ctx, name, filter->descriptor, healing.pairs, healing.npairs);
         RedisModule_SignalModifiedKey(ctx, name);
         RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.heal", name);

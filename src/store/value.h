@@ -9,6 +9,8 @@
 struct heal_cursor {
     uint32_t layer;
     uint32_t shard;
+    uint64_t nbytes;  /* of the layer's strings before this one */
+    uint64_t nstored; /* what the layer thought it had when the last command stopped */
 };
 
 struct filter {
