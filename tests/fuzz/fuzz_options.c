@@ -3,6 +3,7 @@
 #include "fuzz.h"
 
 #include "core/descriptor.h"
+#include "core/encoding.h"
 #include "core/options.h"
 #include "core/sizing.h"
 
