@@ -11,6 +11,7 @@ struct heal_cursor {
     uint32_t shard;
     uint64_t nbytes;  /* of the layer's strings before this one */
     uint64_t nstored; /* what the layer thought it had when the last command stopped */
+    bool changed;     /* it thinks otherwise now: nbytes is not what these strings have */
 };
 
 struct filter {
