@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""crawl.py SITE-PORT REDIS-PORT PAGES WORKERS: one worker of the demo, a Scrapy spider that follows every link.
+"""crawl.py SITE-PORT REDIS-PORT PAGES WORKERS NUMBER ERROR: a worker of the demo, which follows every link.
 
 Prints its stats as one line of JSON at the end.
 """
@@ -18,15 +18,15 @@ sys.path.insert(0, os.path.join(ROOT, "python"))  # as if shardbloom was install
 
 from shardbloom.scrapy import unseen  # noqa: E402
 
-ENTRIES = 40  # pages to begin with: each worker gets hold of some
-
 
 class Demo(scrapy.Spider):
     name = "demo"
+    waited = False
 
     def start_requests(self):
-        for n in range(min(ENTRIES, self.npages)):
-            yield scrapy.Request("http://127.0.0.1:%d/p/%d?lang=en&sort=up" % (self.port, n))
+        """Each worker begins at a page of its own; from that of worker 0 all others can be reached."""
+        if self.number < self.npages:
+            yield scrapy.Request("http://127.0.0.1:%d/p/%d?lang=en&sort=up" % (self.port, self.number))
 
     async def start(self):
         """What Scrapy calls from 2.13 on."""
@@ -34,26 +34,30 @@ class Demo(scrapy.Spider):
             yield request
 
     def parse(self, response):
+        if not self.waited:
+            self.waited = True
+            wait_for_all(self.server, min(self.nworkers, self.npages))
         links = [response.urljoin(href) for href in response.css("a::attr(href)").getall()]
         yield from unseen(self, (scrapy.Request(link) for link in links))
 
 
 def wait_for_all(server, nworkers):
-    """So that no worker has done half the work before the last one is up. Half a minute, then without them."""
+    """So that no worker has done half the work before the last one is up. A minute, then without them."""
     client = redis.Redis(port=server)
     client.incr("demo:ready")
-    for _ in range(300):
+    for _ in range(600):
         if int(client.get("demo:ready")) >= nworkers:
             break
         time.sleep(0.1)
 
 
 def main():
-    site, server, npages, nworkers = map(int, sys.argv[1:5])
+    site, server, npages, nworkers, number = map(int, sys.argv[1:6])
     process = CrawlerProcess({
         "DUPEFILTER_CLASS": "shardbloom.scrapy.BloomDupeFilter",
         "BLOOM_URL": "redis://127.0.0.1:%d/0" % server,
         "BLOOM_CAPACITY": npages,
+        "BLOOM_ERROR_RATE": sys.argv[6],
         # Scrapy 2.7 to 2.11 ask for this; newer ones know no other, and warn that it is no longer needed.
         **({"REQUEST_FINGERPRINTER_IMPLEMENTATION": "2.7"} if scrapy.version_info < (2, 12) else {}),
         "LOG_LEVEL": "WARNING",
@@ -62,8 +66,7 @@ def main():
         "TELNETCONSOLE_ENABLED": False,
     }, install_root_handler=True)
     crawler = process.create_crawler(Demo)
-    wait_for_all(server, nworkers)
-    process.crawl(crawler, port=site, npages=npages)
+    process.crawl(crawler, port=site, server=server, npages=npages, nworkers=nworkers, number=number)
     process.start()
     print(json.dumps({name: value for name, value in crawler.stats.get_stats().items()
                       if isinstance(value, (int, float, str))}))

@@ -421,7 +421,8 @@ static bool begins(const redisReply *reply, const char *word) {
     return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, word, strlen(word)) == 0;
 }
 
-/* A server that has just come up, a failover, a cluster slot that is on its way: the command was not carried out. */
+/* A server that has just come up, a failover, a cluster slot that is on its way: the command was
+ * not carried out. */
 static bool soon(const redisReply *reply) {
     static const char *const words[] = {"LOADING ",    "TRYAGAIN ",    "BUSY ",
                                         "MASTERDOWN ", "CLUSTERDOWN ", "READONLY "};
@@ -448,7 +449,8 @@ static bool redirected(struct connection *connection, const redisReply *reply) {
     return true;
 }
 
-/* Back to the server that was given: the node that was redirected to is gone, or was good for one command only. */
+/* Back to the server that was given: the node that was redirected to is gone, or was good for one
+ * command only. */
 static void forget_node(struct connection *connection) {
     disconnect(connection);
     set(&connection->node, NULL);
@@ -470,7 +472,9 @@ static redisReply *attempt_anywhere(struct connection *connection, size_t argc, 
 static void pause_before(const struct connection *connection, int nattempts, bool alive) {
     const int step = nattempts < RETRIES ? nattempts : RETRIES - 1;
     const long ms = alive && step > 3 ? 1000 : 100L << step;
-    fprintf(stderr, "worker: %s; trying again in %.1f s\n", connection->why, (double)ms / 1000);
+    /* On a terminal there may be a line of progress. */
+    fprintf(stderr, "%sworker: %s; trying again in %.1f s\n",
+            isatty(STDERR_FILENO) ? "\r\033[K" : "", connection->why, (double)ms / 1000);
     if (!connection_stop) nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 

@@ -1,4 +1,5 @@
-/* connection: a server, named by the words that all tools of shardbloom take, and asked until it answers. */
+/* connection: a server, named by the words that all tools of shardbloom take, and asked until it
+ * answers. */
 #ifndef CONNECTION_H
 #define CONNECTION_H
 
@@ -13,8 +14,8 @@ struct connection {
     int port, db;          /* db is -1 if none was given */
     bool tls, has_url, has_host;
 
-    char *
-        node; /* in a cluster, where the key is by the last redirection; NULL: host and port as given */
+    /* In a cluster, where the key is by the last redirection; NULL: host and port as given. */
+    char *node;
     int node_port;
     bool asking;         /* the redirection was an ASK: good for one command */
     redisContext *redis; /* NULL while there is no connection */
@@ -44,24 +45,27 @@ extern const char connection_usage[];
 void connection_init(struct connection *connection);
 void connection_free(struct connection *connection);
 
-/* Takes one of the options above. *problem: what is wrong with its value, or NULL. False if it is none of them. */
+/* Takes one of the options above. *problem: what is wrong with its value, or NULL. False if it is
+ * none of them. */
 bool connection_option(struct connection *connection, int option, const char *value,
                        const char **problem);
 
-/* When all options were taken: what is wrong with them together, or NULL. The password of REDISCLI_AUTH, if none was given. */
+/* When all options were taken: what is wrong with them together, or NULL. The password of
+ * REDISCLI_AUTH, if none was given. */
 const char *connection_check(struct connection *connection);
 
-/* redis://[user:password@]host[:port][/db], rediss:// with TLS, unix://[user:password@]/path[?db=n]. Returns what is wrong,
- * or NULL. */
+/* redis://[user:password@]host[:port][/db], rediss:// with TLS,
+ * unix://[user:password@]/path[?db=n]. Returns what is wrong, or NULL. */
 const char *connection_url(struct connection *connection, const char *url);
 
 /* "127.0.0.1:6379", or the path of the socket. */
 const char *connection_name(const struct connection *connection, char *room, size_t nroom);
 
-/* The reply to a command. It is sent again over a new connection while there is none, and when the server answers that
- * it can't yet (LOADING, TRYAGAIN and the like); redirections of a cluster are followed. NULL if that did not help, with
- * the reason in connection->why. *doubtful: the command may have been carried out before, unanswered. Else the caller
- * frees the reply, which may be an error. */
+/* The reply to a command. It is sent again over a new connection while there is none, and when the
+ * server answers that it can't yet (LOADING, TRYAGAIN and the like); redirections of a cluster are
+ * followed. NULL if that did not help, with the reason in connection->why. *doubtful: the command
+ * may have been carried out before, unanswered. Else the caller frees the reply, which may be an
+ * error. */
 redisReply *connection_ask(struct connection *connection, size_t argc, const char **argv,
                            const size_t *lengths, bool *doubtful);
 

@@ -14,7 +14,8 @@
 enum line input_take(struct input *input, const char **line, size_t *length) {
     char *start = input->buffer + input->taken;
     const size_t nleft = input->nbuffer - input->taken;
-    /* What was searched once is not searched again, so that a line that comes in many pieces takes linear time. */
+    /* What was searched once is not searched again, so that a line that comes in many pieces takes
+     * linear time. */
     const char *newline =
         memchr(input->buffer + input->scanned, '\n', input->nbuffer - input->scanned);
     if (!newline) {
@@ -35,8 +36,8 @@ enum line input_take(struct input *input, const char **line, size_t *length) {
     return too_long ? LINE_TOO_LONG : n > 0 ? LINE_TAKEN : LINE_EMPTY;
 }
 
-/* False if a signal came, now or before. The signals are let through while it waits and at no other moment, so that none can slip in
- * between the look at the flag and the wait. */
+/* False if a signal came, now or before. The signals are let through while it waits and at no other
+ * moment, so that none can slip in between the look at the flag and the wait. */
 static bool wait_for_input(void) {
     sigset_t signals, before;
     sigemptyset(&signals);

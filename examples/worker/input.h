@@ -18,12 +18,12 @@ struct input {
 
 enum line { LINE_TAKEN, LINE_EMPTY, LINE_TOO_LONG, LINE_NONE };
 
-/* The next line without its end, \n or \r\n. It stays where it is until the next input_read. LINE_NONE: all that was
- * read is handed out. */
+/* The next line without its end, \n or \r\n. It stays where it is until the next input_read.
+ * LINE_NONE: all that was read is handed out. */
 enum line input_take(struct input *input, const char **line, size_t *length);
 
-/* Waits for more input and reads it; false if that was interrupted, or failed with errno. Before, all that was read must have
- * been taken. */
+/* Waits for more input and reads it; false if that was interrupted, or failed with errno. Before,
+ * all that was read must have been taken. */
 bool input_read(struct input *input);
 
 #endif

@@ -2,28 +2,32 @@
  *
  *     zcat urls.gz | worker --key seen > new.txt
  *
- * Lines are asked for in batches, with one BF.INSERT each, which asks and marks at once: of several workers that run at
- * the same time, on whatever machines, exactly one prints a line. A batch is sent when it is full or when the input
- * pauses, so that the worker may stand in a pipeline whose input trickles. New lines are written before the next batch
- * is asked for. Lines are bytes; they end with \n or \r\n. Empty ones are passed over, and so are those that are longer
- * than --max-line, with a message.
+ * Lines are asked for in batches, with one BF.INSERT each, which asks and marks at once: of several
+ * workers that run at the same time, on whatever machines, exactly one prints a line. A batch is
+ * sent when it is full or when the input pauses, so that the worker may stand in a pipeline whose
+ * input trickles. New lines are written before the next batch is asked for. Lines are bytes; they
+ * end with \n or \r\n. Empty ones are passed over, and so are those that are longer than
+ * --max-line, with a message.
  *
  * No line is lost without a word:
  *
- * The filter is asked with NOCREATE. If it is not there, the worker says so and makes it, as large and as exact as it
- * was told: also when it had been there and has vanished, by DEL, by expiry, by a restart of a server that saves nothing. A
- * filter that the server made by itself would be for 100 lines, and wrong in 1 of 100 cases.
+ * The filter is asked with NOCREATE. If it is not there, the worker says so and makes it, as large
+ * and as exact as it was told: also when it had been there and has vanished, by DEL, by expiry, by
+ * a restart of a server that saves nothing. A filter that the server made by itself would be for
+ * 100 lines, and wrong in 1 of 100 cases.
  *
- * When the connection breaks, the batch at hand is sent again over a new one. The server may have marked it already: then
- * it answers "seen" to lines that nobody has printed, so they are printed, and counted as doubtful. A line may come
- * twice in that case. The same when the worker gives up, or is interrupted, before there is an answer.
+ * When the connection breaks, the batch at hand is sent again over a new one. The server may have
+ * marked it already: then it answers "seen" to lines that nobody has printed, so they are printed,
+ * and counted as doubtful. A line may come twice in that case. The same when the worker gives up,
+ * or is interrupted, before there is an answer.
  *
- * SIGINT and SIGTERM: the batch at hand is finished and printed. A second signal ends the wait for the server, the third
- * one the worker.
+ * SIGINT and SIGTERM: the batch at hand is finished and printed. A second signal ends the wait for
+ * the server, the third one the worker.
  *
- * Ends with 0 when all input was dealt with; with 1 when it was, but for lines that are too long; with 2 when the server or the
- * output failed, or the worker was called wrongly; with 130 when it was interrupted. Whenever it ends before the input
- * does, it says how many lines were dealt with: the first so many of the input. */
+ * Ends with 0 when all input was dealt with; with 1 when it was, but for lines that are too long;
+ * with 2 when the server or the output failed, or the worker was called wrongly; with 130 when it
+ * was interrupted. Whenever it ends before the input does, it says how many lines were dealt with:
+ * the first so many of the input. */
 #include <errno.h>
 #include <getopt.h>
 #include <poll.h>
@@ -162,7 +166,8 @@ static void print_line(struct worker *worker, size_t i) {
     worker->nprinted++;
 }
 
-/* Room for all lines of a batch, before they are asked for: later it would be too late to find that there is none. */
+/* Room for all lines of a batch, before they are asked for: later it would be too late to find that
+ * there is none. */
 static void make_room(struct worker *worker) {
     size_t need = 0;
     for (size_t i = 0; i < worker->nlines; i++) need += worker->lengths[HEAD + i] + 1;
@@ -174,7 +179,8 @@ static void make_room(struct worker *worker) {
     worker->output_room = need;
 }
 
-/* An output that nobody reads any more, as far as that can be seen: asked before the lines are marked. */
+/* An output that nobody reads any more, as far as that can be seen: asked before the lines are
+ * marked. */
 static void check_output(struct worker *worker) {
     struct pollfd output = {.fd = STDOUT_FILENO, .events = 0};
     if (poll(&output, 1, 0) > 0 && (output.revents & POLLERR)) fail(worker, output_closed, NULL);
@@ -214,7 +220,8 @@ static void say_too_long(struct worker *worker) {
             worker->input.number, worker->input.nlongest);
 }
 
-/* In doubt a line may be the echo of an earlier one of the same batch: then that one was printed. */
+/* In doubt a line may be the echo of an earlier one of the same batch: then that one was printed.
+ * */
 static bool earlier_in_batch(const struct worker *worker, size_t i) {
     const size_t length = worker->lengths[HEAD + i];
     for (size_t j = HEAD; j < HEAD + i; j++)
@@ -261,10 +268,6 @@ static redisReply *ask(struct worker *worker, const char *const *words, bool *do
                           worker->argv + HEAD - nwords, worker->lengths + HEAD - nwords, doubtful);
 }
 
-static bool is_error(const redisReply *reply, const char *text) {
-    return reply && reply->type == REDIS_REPLY_ERROR && strstr(reply->str, text);
-}
-
 static void say_missing(struct worker *worker) {
     if (worker->known || !worker->quiet) say(worker);
     if (worker->known)
@@ -279,14 +282,15 @@ static void say_missing(struct worker *worker) {
                 worker->key, worker->capacity, worker->error);
 }
 
-/* The answers to a batch. The filter is made only when it is known to be missing, and that is said. */
+/* The answers to a batch. The filter is made only when it is known to be missing, and that is said.
+ * */
 static redisReply *ask_for_lines(struct worker *worker, bool *doubtful) {
     const char *const insert[] = {"BF.INSERT", worker->key, "NOCREATE", "ITEMS", NULL};
     const char *const create[] = {"BF.INSERT", worker->key,   "CAPACITY", worker->capacity,
                                   "ERROR",     worker->error, "ITEMS",    NULL};
     bool again = false;
     redisReply *reply = ask(worker, insert, doubtful);
-    if (is_error(reply, "not found")) {
+    if (reply && reply->type == REDIS_REPLY_ERROR && strcmp(reply->str, "ERR not found") == 0) {
         say_missing(worker);
         freeReplyObject(reply);
         reply = ask(worker, create, &again);
@@ -357,7 +361,8 @@ static bool fill_batch(struct worker *worker) {
     return true;
 }
 
-/* A batch ends when it is full or the buffer has no more lines; the buffer is as much as the input had ready. */
+/* A batch ends when it is full or the buffer has no more lines; the buffer is as much as the input
+ * had ready. */
 static void work(struct worker *worker) {
     do {
         if (!input_read(&worker->input)) {
@@ -378,14 +383,16 @@ static void work(struct worker *worker) {
     if (connection_stop) stop(worker, EXIT_INTERRUPTED);
 }
 
-/* Tells now, rather than at the first line, if there is no server, no module or no right to use it. */
+/* Tells now, rather than at the first line, if there is no server, no module or no right to use it.
+ * */
 static void look(struct worker *worker) {
     const char *argv[] = {"BF.CARD", worker->key};
     const size_t lengths[] = {strlen(argv[0]), strlen(argv[1])};
     bool doubtful;
     redisReply *reply = connection_ask(&worker->connection, 2, argv, lengths, &doubtful);
     /* To add lines is all that a worker must be allowed to do. */
-    const bool permitted = !is_error(reply, "NOPERM");
+    const bool permitted =
+        !reply || reply->type != REDIS_REPLY_ERROR || strncmp(reply->str, "NOPERM ", 7) != 0;
     if (reply && reply->type == REDIS_REPLY_ERROR)
         connection_explain(&worker->connection, reply->str, worker->key);
     if (!reply || (permitted && reply->type == REDIS_REPLY_ERROR)) end_unanswered(worker, false);

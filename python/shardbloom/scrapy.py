@@ -60,7 +60,7 @@ def scrapy_redis_fingerprint(request: Request) -> str:
 
 
 def scrapy_2_6_fingerprint(request: Request) -> str:
-    """What Scrapy up to 2.6 kept, and scrapy-redis up to 0.7 with any Scrapy. Scrapy 2.12 and newer can't compute it."""
+    """What Scrapy up to 2.6 kept, and scrapy-redis up to 0.7. Scrapy 2.12 and newer can't compute it."""
     digest = hashlib.sha1(to_bytes(request.method))
     digest.update(to_bytes(canonicalize_url(request.url)))
     digest.update(request.body or b"")
@@ -73,7 +73,9 @@ def fingerprinter(name: str, crawler: Any) -> Callable[[Request], str]:
         return lambda request: str(crawler.request_fingerprinter.fingerprint(request).hex())
     named = {"scrapy-redis": scrapy_redis_fingerprint, "scrapy-2.6": scrapy_2_6_fingerprint}
     if name not in named:
-        raise NotConfigured(f"BLOOM_FINGERPRINT is {name!r}; it must be 'scrapy', 'scrapy-redis' or 'scrapy-2.6'")
+        raise NotConfigured(
+            f"BLOOM_FINGERPRINT is {name!r}; it must be 'scrapy', 'scrapy-redis' or 'scrapy-2.6'"
+        )
     return named[name]
 
 
@@ -107,9 +109,18 @@ def client_from(settings: Any) -> Any:
             return ClusterClient(Address.from_url(settings.get("BLOOM_URL")), timeout)
         except Failure as failure:
             raise NotConfigured(f"BLOOM_URL: {failure}") from None
-    options: Dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "socket_keepalive": True}
+    options: Dict[str, Any] = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "socket_keepalive": True,
+    }
     options.update(settings.getdict("REDIS_PARAMS"))
-    for setting, option in (("REDIS_HOST", "host"), ("REDIS_PORT", "port"), ("REDIS_DB", "db"), ("REDIS_URL", "url")):
+    for setting, option in (
+        ("REDIS_HOST", "host"),
+        ("REDIS_PORT", "port"),
+        ("REDIS_DB", "db"),
+        ("REDIS_URL", "url"),
+    ):
         if settings.get(setting):
             options[option] = settings.get(setting)
     if settings.get("BLOOM_TIMEOUT"):
@@ -130,13 +141,15 @@ def not_yet(error: Exception) -> bool:
 
 def passing(error: Exception) -> bool:
     """Whether it may help to try again."""
-    return not_yet(error) or (isinstance(error, UNREACHABLE) and not isinstance(error, redis.AuthenticationError))
+    return not_yet(error) or (
+        isinstance(error, UNREACHABLE) and not isinstance(error, redis.AuthenticationError)
+    )
 
 
 # ---- the filter ----
 
 
-class BloomDupeFilter(BaseDupeFilter):
+class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
     """Scrapy makes one for each crawler, by from_crawler(); scrapy-redis's scheduler by from_spider()."""
 
     def __init__(self, crawler: Any, key: str) -> None:
@@ -161,7 +174,9 @@ class BloomDupeFilter(BaseDupeFilter):
         )
         self.logdupes = True
         self.lost = False
-        self.silent_until = 0.0  # monotonic seconds; a server that has just not answered is not asked before
+        self.silent_until = (
+            0.0  # monotonic seconds; a server that has just not answered is not asked before
+        )
         _filters[crawler] = self
 
     @classmethod
@@ -169,7 +184,11 @@ class BloomDupeFilter(BaseDupeFilter):
         """For Scrapy's own scheduler, which calls open() and close() too."""
         name = crawler.spider.name if crawler.spider else crawler.spidercls.name
         settings = crawler.settings
-        template = settings.get("BLOOM_KEY") or settings.get("SCHEDULER_DUPEFILTER_KEY") or "%(spider)s:seen"
+        template = (
+            settings.get("BLOOM_KEY")
+            or settings.get("SCHEDULER_DUPEFILTER_KEY")
+            or "%(spider)s:seen"
+        )
         return cls(crawler, template % {"spider": name})
 
     @classmethod
@@ -185,7 +204,11 @@ class BloomDupeFilter(BaseDupeFilter):
         """Creates the filter, if it is not there: so mistakes are noticed at the start. Adding would create it too."""
         try:
             if not self.ask(self.filter.create)[0]:
-                logger.info("Using filter %s, which has %d requests", self.filter.name, self.ask(self.filter.count)[0])
+                logger.info(
+                    "Using filter %s, which has %d requests",
+                    self.filter.name,
+                    self.ask(self.filter.count)[0],
+                )
             self.lost = False
         except redis.RedisError as error:
             if self.on_lost == "close":
@@ -255,14 +278,16 @@ class BloomDupeFilter(BaseDupeFilter):
         for request, fingerprint, new in zip(batch, fingerprints, answers):
             if fingerprint in yielded:
                 self.stats.inc_value("bloom/seen")
-            elif new is None or self.count(new, doubtful):  # without an answer it is not lost, but scheduled
+            elif new is None or self.count(
+                new, doubtful
+            ):  # without an answer it is not lost, but scheduled
                 yielded.add(fingerprint)
                 yield request.replace(meta={**request.meta, MARK: fingerprint})
 
     # ---- asking ----
 
     def ask(self, call: Callable[[], Any]) -> Tuple[Any, bool]:
-        """Calls, again and again while the server can't be reached, at most BLOOM_RETRIES times; while it loads, longer.
+        """Calls, again and again while there is no answer, at most BLOOM_RETRIES times; while the server loads, longer.
 
         Returns the answer, and whether it is doubtful: when a connection breaks, the server may have carried out the
         command before. Then a "seen" may be the echo of ourselves.
@@ -302,7 +327,7 @@ class BloomDupeFilter(BaseDupeFilter):
     # ---- when the server is lost ----
 
     def is_silent(self) -> bool:
-        """Whether not to ask, since it would be in vain: the spider is being closed, or there was no answer just now."""
+        """Whether not to ask, since it is in vain: the spider is being closed, or there was no answer just now."""
         silent = self.lost and (self.on_lost == "close" or time.monotonic() < self.silent_until)
         if silent:
             self.stats.inc_value("bloom/unasked")

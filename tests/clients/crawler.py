@@ -1,10 +1,11 @@
 #!/usr/bin/python3
-"""crawler.py OPTIONS: a Scrapy process for test_scrapy.py, which crawls the site of examples/demo. Prints its stats as JSON.
+"""crawler.py OPTIONS: a Scrapy process for test_scrapy.py; it crawls the site of examples/demo and prints its stats.
 
 OPTIONS is JSON: "site" (its port), "redis" (the server's), "settings", and
     links     "unseen" to ask for all links of a page at once, else "plain"
     offsite   every page links to this host too, which is not the spider's
     shutdown  the server is shut down when so many pages have been read
+    delete    the filter is deleted when so many pages have been read
     first     number of the page to begin with
 """
 
@@ -38,6 +39,8 @@ class Follow(scrapy.Spider):
         self.nread += 1
         if self.nread == self.options.get("shutdown"):
             redis.Redis(port=self.options["redis"]).shutdown(nosave=True)
+        if self.nread == self.options.get("delete"):
+            redis.Redis(port=self.options["redis"]).delete("follow:seen")
         links = [response.urljoin(href.split("?")[0]) for href in response.css("a::attr(href)").getall()]
         if self.options.get("offsite"):
             links.append("http://%s:%d/p/0" % (self.options["offsite"], self.options["site"]))

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""examples/worker: every way to reach a server, on real ones, a cluster among them; and the words for what is in the way."""
+"""examples/worker: every way to reach a server, on real ones and in a cluster; and what it says when it can't."""
 
 import os
 import subprocess
@@ -63,7 +63,8 @@ class Ways(unittest.TestCase):
         self.check(client, "-u", "redis://ann:wrong@127.0.0.1:" + port, "-a", password)
         code, out, err = run_worker("-p", port)
         self.assertEqual((code, out), (2, b""))
-        self.assertIn("worker: 127.0.0.1:%s asks for a password: set REDISCLI_AUTH, or give it with -a or -u\n" % port, err)
+        self.assertIn("worker: 127.0.0.1:%s asks for a password: set REDISCLI_AUTH, or give it with -a or -u\n" % port,
+                      err)
         for wrong in (("-a", "x"), ("--user", "nobody", "-a", password)):
             code, out, err = run_worker("-p", port, *wrong)
             self.assertEqual((code, out), (2, b""))
@@ -98,8 +99,8 @@ class Ways(unittest.TestCase):
                             "-keyout", name + ".key", "-out", name + ".crt"],
                            cwd=plain.dir, check=True, stderr=subprocess.DEVNULL, timeout=60)
             port, file = str(server.free_port()), os.path.join(plain.dir, name)
-            one = self.start_server("--tls-port", port, "--tls-cert-file", file + ".crt", "--tls-key-file", file + ".key",
-                                    "--tls-auth-clients", "no")
+            one = self.start_server("--tls-port", port, "--tls-cert-file", file + ".crt",
+                                    "--tls-key-file", file + ".key", "--tls-auth-clients", "no")
             trust = ("--cacert", file + ".crt")
             if name == "good":
                 self.check(one.redis, "-u", "rediss://127.0.0.1:" + port, *trust)
@@ -156,8 +157,9 @@ class Obstacles(unittest.TestCase):
         one.redis.execute_command("ACL", "SETUSER", "reader", "on", ">x", "~seen*", "+bf.exists", "+bf.card")
         one.redis.execute_command("ACL", "SETUSER", "adder", "on", ">x", "~seen*", "+bf.insert")
         login = ("-p", str(one.port), "-a", "x", "--user")
-        self.assertIn("worker: 127.0.0.1:%d does not permit it: " % one.port, self.obstacle(*login, "reader"))
-        self.assertIn("worker: 127.0.0.1:%d does not permit it: " % one.port, self.obstacle(*login, "adder", "-k", "other"))
+        refusal = "worker: 127.0.0.1:%d does not permit it: " % one.port
+        self.assertIn(refusal, self.obstacle(*login, "reader"))
+        self.assertIn(refusal, self.obstacle(*login, "adder", "-k", "other"))
         # To add is all that a worker needs.
         self.assertEqual(run_worker(*login, "adder"), (0, b"a\nb\n", ""))
 
@@ -168,8 +170,8 @@ class Cluster(unittest.TestCase):
     def setUp(self):
         self.nodes = []
         for _ in range(2):
-            node = server.Server("--cluster-enabled", "yes", "--cluster-config-file", "nodes", "--cluster-require-full-coverage",
-                                 "no", "--cluster-port", str(server.free_port()))
+            node = server.Server("--cluster-enabled", "yes", "--cluster-config-file", "nodes",
+                                 "--cluster-port", str(server.free_port()))
             self.addCleanup(node.stop)
             self.nodes.append(node)
         first, second = self.nodes
