@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import os
 import sys
 from typing import Any, Callable, List, NoReturn, Optional, Union
@@ -319,6 +320,9 @@ def run(name: str, main: Callable[[], int]) -> NoReturn:
 
     0: all is well; 1: something was found (the tool says what); 2: an error; 130: Ctrl-C.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every locale can show every name
     try:
         code = main()
         sys.stdout.flush()

@@ -293,6 +293,17 @@ class Bfstat(Base):
         self.assertEqual(code, 0)
         self.assertIn("--json", out)
 
+    def test_a_locale_without_these_characters(self):
+        self.redis.execute_command("BF.ADD", "\u65e5\u672c", "x")
+        done = subprocess.run(
+            [BFSTAT, "-p", str(self.server.port), "--once"],
+            capture_output=True,
+            timeout=60,
+            env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        )
+        self.assertEqual((done.returncode, done.stderr), (0, b""))
+        self.assertIn(rb"\u65e5\u672c", done.stdout)
+
     def test_the_user_of_the_docs(self):
         """docs/monitoring.md: a user without the right to write anything."""
         with open(os.path.join(server.ROOT, "docs", "monitoring.md"), encoding="utf-8") as file:
