@@ -9,15 +9,18 @@ endif
 PORT ?= 6379
 DIR ?= ./data
 
-PURE := src/layout.c src/sizing.c src/descriptor.c src/options.c src/classic.c src/chunk.c src/adopted.c
-SRC := $(wildcard src/*.c)
+CORE := $(wildcard src/core/*.c)
+SRC := $(wildcard src/*.c src/*/*.c)
 UNIT_SRC := $(wildcard tests/unit/test_*.c)
+UNIT_HARNESS := $(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c))
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
 HARNESS := tests/check.c
 SERVER_HARNESS := $(filter-out $(INTEGRATION_SRC),$(wildcard tests/integration/*.c))
-FORMATTED := $(wildcard *.h src/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*/*.[ch])
+FORMATTED := $(wildcard *.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*/*.[ch])
 
-FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -I. -Isrc -Itests
+FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -Isrc -Itests
+# The core is compiled without the path to redismodule.h: what it needs of a server it gets through core/access.h.
+API = $(if $(filter src/core/%,$<),,-I.)
 RELEASE_FLAGS := -O3
 # MD5, for adopted bitmaps: linked in, so that a server needs no further package, and not exported.
 LIBS := -l:libmd.a -Wl,--exclude-libs,ALL -lm
@@ -57,11 +60,23 @@ FUZZ_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined -f
 INTEGRATION := $(INTEGRATION_SRC:%.c=$(VARIANT)/%)
 CLIENTS := $(VARIANT)/tests/clients/test_hiredis $(wildcard tests/clients/test_*.py tests/clients/test_*.mjs)
 NODE_MODULES := tests/clients/node_modules/.package-lock.json
-export CC SANITIZER MODULE SERVER PORT DIR
+export CC SANITIZER MODULE SERVER PORT DIR ONLY JOBS
 # The tests can't see SECONDS itself: bash, which starts them, has a variable of that name.
 export TEST_SECONDS = $(SECONDS)
 
-.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers fuzz fuzz-afl analyze demo worker \
+# One short line for each file; V=1 shows the commands.
+ifeq ($(V),)
+Q := @
+say = @printf '  %-4s %s\n' $(1) '$(2)'
+endif
+
+# Of these test files, those that ONLY chooses; and a make that builds, on all cores unless told.
+chosen = $(if $(ONLY),$(shell ONLY='$(ONLY)' scripts/run-tests --list $(1)),$(1))
+build = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
+	$(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
+
+.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers test-upgrade \
+	fuzz fuzz-afl analyze demo worker \
 	deps format check-format \
 	clean help FORCE
 .DELETE_ON_ERROR:
@@ -74,21 +89,28 @@ help:
 	@echo 'make run           start redis-server with the module (PORT=6379 DIR=./data SERVER=redis-server)'
 	@echo 'make test          unit and integration tests (SERVER=/path/to/redis-or-valkey-server)'
 	@echo 'make unit          unit tests alone; make integration: the others alone'
-	@echo '                   ONLY=file or ONLY=file:test runs a part of them'
+	@echo '                   ONLY=file or ONLY=file:test runs a part of them, JOBS=n at a time'
 	@echo 'make crashtest     kill a server ROUNDS=100 times while it is written to, and look for what was lost'
 	@echo 'make fuzz          fuzz every decoder (SECONDS=60 each, TARGET=name for one); make fuzz-afl: build for AFL++'
 	@echo 'make test-clients  redis-py, node-redis, ioredis and hiredis against a server with the module'
-	@echo 'make test-servers  integration tests on Valkey 8.0 from Debian backports, fetched to build/valkey'
+	@echo 'make test-servers  integration tests on every server of scripts/server --list (SERVERS="redis-8.6 valkey-9.1")'
+	@echo 'make test-upgrade  RDB and AOF of every one of these servers, loaded by every other (SERVERS=...)'
 	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker)'
-	@echo 'make bench         against what a user has without us, and PEER=/path/to/module.so (bench/README.md)'
+	@echo 'make bench         against what a user has without us, and PEER=/path/to/module.so: two hours (bench/README.md)'
+	@echo 'make bench-quick   the same on small filters: some minutes; make bench-latency: the longest moments alone'
+	@echo 'make bench-compare single items and batches of two builds: MODULES="before=/path/to/old.so"'
 	@echo 'make bench-core    the core without a server: ns and instructions per item'
 	@echo 'make analyze       static analysis: gcc -fanalyzer, cppcheck, clang-tidy'
 	@echo 'make format        format the sources; make check-format: fail if they are not'
+	@echo 'make install       module, tools, manual pages and docs (DESTDIR, PREFIX=/usr/local); make uninstall'
+	@echo 'make deb           Debian packages, in build/deb; make test-package: try them on a clean Debian (root)'
+	@echo 'make test-image    build the container image of scripts/Containerfile with buildah, and run it (root)'
 	@echo 'make deps          install the Debian packages that all of this needs'
 	@echo 'make clean         remove what make built (data in DIR stays)'
 	@echo 'SANITIZER=address  with any of these: build and run under ASAN and UBSAN'
+	@echo 'V=1                with any of these: show the commands of the build'
 
 # The copy is compared, not dated: whichever compiler was asked for last is the one at the top. install replaces the
 # file rather than writing into it, since a running server may have the old one mapped.
@@ -96,30 +118,44 @@ help:
 	@cmp -s $< $@ || install -m 755 $< $@
 
 $(VARIANT)/shardbloom.so: $(SRC:%.c=$(VARIANT)/%.o)
-	$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) $(LIBS)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) $(LIBS)
 
 $(RELEASE)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(RELEASE_FLAGS) $(CFLAGS) -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(FLAGS) $(API) $(RELEASE_FLAGS) $(CFLAGS) -c -o $@ $<
 
 $(ASAN)/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(FLAGS) $(ASAN_FLAGS) $(CFLAGS) -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) $(FLAGS) $(API) $(ASAN_FLAGS) $(CFLAGS) -c -o $@ $<
 
-# Unit tests link the pure sources bare, always with sanitizers.
-$(ASAN)/tests/unit/test_%: $(ASAN)/tests/unit/test_%.o $(HARNESS:%.c=$(ASAN)/%.o) $(PURE:%.c=$(ASAN)/%.o)
-	$(CC) $(ASAN_FLAGS) $(LDFLAGS) -o $@ $^ $(ASAN_LINK) $(LIBS)
+# Unit tests link the core bare, always with sanitizers.
+$(ASAN)/tests/unit/test_%: $(ASAN)/tests/unit/test_%.o $(HARNESS:%.c=$(ASAN)/%.o) \
+		$(UNIT_HARNESS:%.c=$(ASAN)/%.o) $(CORE:%.c=$(ASAN)/%.o)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(ASAN_FLAGS) $(LDFLAGS) -o $@ $^ $(ASAN_LINK) $(LIBS)
 
 $(VARIANT)/tests/integration/test_%: $(VARIANT)/tests/integration/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o) \
-		$(SERVER_HARNESS:%.c=$(VARIANT)/%.o) $(PURE:%.c=$(VARIANT)/%.o)
-	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis $(LIBS)
+		$(SERVER_HARNESS:%.c=$(VARIANT)/%.o) $(CORE:%.c=$(VARIANT)/%.o)
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis $(LIBS)
 
 $(VARIANT)/tests/clients/test_%: $(VARIANT)/tests/clients/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o)
-	$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis
+	$(call say,LINK,$@)
+	$(Q)$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis
 
 $(NODE_MODULES): tests/clients/package-lock.json
-	cd tests/clients && npm ci --no-audit --no-fund --loglevel=error
+	$(call say,NPM,$<)
+	$(Q)cd tests/clients && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
+
+# What another module may do to ours.
+build/caller.so: tests/modules/caller.c redismodule.h
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) -shared -o $@ $<
 
 # TLS where hiredis has it (Debian 13 and newer, with libssl-dev).
 WORKER_TLS := $(and $(wildcard /usr/include/hiredis/hiredis_ssl.h),$(wildcard /usr/include/openssl/ssl.h),\
@@ -127,8 +163,9 @@ WORKER_TLS := $(and $(wildcard /usr/include/hiredis/hiredis_ssl.h),$(wildcard /u
 worker: build/worker
 build/worker: $(wildcard examples/worker/*.[ch])
 	@mkdir -p $(@D)
-	$(CC) $(filter-out -MMD -MP -fPIC,$(FLAGS)) $(RELEASE_FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) \
-		-lhiredis $(WORKER_TLS)
+	$(call say,CC,$@)
+	$(Q)$(CC) $(filter-out -MMD -MP -fPIC,$(FLAGS)) $(RELEASE_FLAGS) $(CFLAGS) $(LDFLAGS) -o $@ \
+		$(filter %.c,$^) -lhiredis $(WORKER_TLS)
 demo:
 	@scripts/deps demo
 	@$(MAKE) --no-print-directory all
@@ -139,35 +176,43 @@ run:
 	@scripts/run
 test:
 	@scripts/deps test
-	@$(MAKE) --no-print-directory all build-tests
+	$(build) all build/caller.so $(call chosen,$(UNIT) $(INTEGRATION))
 	@scripts/run-tests $(UNIT) $(INTEGRATION)
-build-tests: $(UNIT) $(INTEGRATION)
-unit: $(UNIT)
-	@scripts/run-tests $^
-integration: all $(INTEGRATION)
+build-tests: $(UNIT) $(INTEGRATION) build/caller.so
+unit:
+	$(build) $(call chosen,$(UNIT))
+	@scripts/run-tests $(UNIT)
+integration:
+	$(build) all build/caller.so $(call chosen,$(INTEGRATION))
 	@scripts/run-tests $(INTEGRATION)
 test-clients:
 	@scripts/deps clients
-	@$(MAKE) --no-print-directory all worker $(CLIENTS) $(NODE_MODULES)
-	@tests/clients/with-server scripts/run-tests $(CLIENTS)
+	$(build) all worker $(NODE_MODULES) $(filter-out %.py %.mjs,$(call chosen,$(CLIENTS)))
+	@scripts/run-tests --with tests/clients/with-server $(CLIENTS)
 test-servers:
 	@scripts/deps test
-	@$(MAKE) --no-print-directory all $(INTEGRATION)
-	@server=$$(scripts/valkey) && $$server --version && SERVER=$$server scripts/run-tests $(INTEGRATION)
+	$(build) all build/caller.so $(call chosen,$(INTEGRATION))
+	@scripts/test-servers $(INTEGRATION)
+test-upgrade:
+	@scripts/deps test
+	$(build) all
+	@tests/upgrade/matrix $(SERVERS)
 soak: all $(VARIANT)/tests/integration/test_model
-	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model fresh
+	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model chosen_seed
 crashtest: all $(VARIANT)/tests/integration/test_crash
 	@ONLY=test_crash TEST_TIMEOUT=86400 ROUNDS=$(or $(ROUNDS),100) scripts/run-tests $(filter %/test_crash,$^)
 deps:
 	@scripts/deps dev
 
 # One binary for each tests/fuzz/fuzz_*.c; AFL++'s compiler takes the same sources (afl-fuzz -i seeds -o out -- binary).
-build/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
+build/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(CORE) $(wildcard src/core/*.h)
 	@mkdir -p $(@D)
-	clang $(filter-out -MMD -MP,$(FLAGS)) $(FUZZ_FLAGS) -o $@ $< $(PURE) $(LIBS)
-build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(PURE) $(wildcard src/*.h)
+	$(call say,FUZZ,$@)
+	$(Q)clang $(filter-out -MMD -MP,$(FLAGS)) $(FUZZ_FLAGS) -o $@ $< $(CORE) $(LIBS)
+build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(CORE) $(wildcard src/core/*.h)
 	@mkdir -p $(@D)
-	AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer -o $@ $< $(PURE) -lm
+	$(call say,AFL,$@)
+	$(Q)AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer -o $@ $< $(CORE) $(LIBS)
 fuzz: $(FUZZ)
 	@tests/fuzz/run $(or $(SECONDS),60) $^
 fuzz-afl: $(FUZZ:build/fuzz/%=build/afl/%)
@@ -178,11 +223,11 @@ fuzz-afl: $(FUZZ:build/fuzz/%=build/afl/%)
 TIDY := clang-analyzer-*,-clang-analyzer-security.FloatLoopCounter,-clang-analyzer-security.insecureAPI.Depr*
 analyze:
 	@for file in $(SRC); do \
-		gcc $(filter-out -MMD -MP,$(FLAGS)) -O1 -fanalyzer -c -o /dev/null $$file || exit 1; done
+		gcc $(filter-out -MMD -MP,$(FLAGS)) -I. -O1 -fanalyzer -c -o /dev/null $$file || exit 1; done
 	cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 -D_GNU_SOURCE -I. -Isrc \
-		--suppress=internalAstError:src/statistics.c --suppress=danglingLifetime:src/type.c \
-		--suppress=returnDanglingLifetime:src/shard.c \
-		--suppress=zerodiv:src/sizing.c src
+		--suppress=internalAstError:src/commands/info.c --suppress=danglingLifetime:src/store/datatype.c \
+		--suppress=returnDanglingLifetime:src/store/strings.c \
+		--suppress=zerodiv:src/core/sizing.c src
 	clang-tidy --quiet --checks='-*,$(TIDY)' --warnings-as-errors='*' $(SRC) -- -std=c11 -D_GNU_SOURCE -I. -Isrc
 
 format:
@@ -193,5 +238,6 @@ check-format:
 clean:
 	rm -rf build shardbloom.so
 
+include scripts/install.mk
 include bench/bench.mk
--include $(wildcard build/*/*/*.d build/*/*/*/*.d)
+-include $(wildcard build/*/*/*.d build/*/*/*/*.d build/*/*/*/*/*.d)

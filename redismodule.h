@@ -38,6 +38,7 @@
 #define REDISMODULE_OPTIONS_HANDLE_IO_ERRORS           (1 << 0)
 #define REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED (1 << 1)
 #define REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD     (1 << 2)
+#define REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION    (1 << 5) /* Valkey 9.0 */
 
 /* ---- flags of the running context ---- */
 #define REDISMODULE_CTX_FLAGS_MASTER        (1 << 2)
@@ -103,6 +104,7 @@ typedef struct RedisModuleCommandArg {
     int flags;
     const char *deprecated_since;
     struct RedisModuleCommandArg *subargs;
+    const char *display_text; /* since 7.2, which reads it whatever size was declared */
 } RedisModuleCommandArg;
 
 typedef struct {
@@ -163,12 +165,22 @@ typedef struct {
 #define REDISMODULE_EVENT_LOADING         3
 #define REDISMODULE_EVENT_SWAPDB          11
 #define REDISMODULE_EVENT_REPL_ASYNC_LOAD 14
+/* Two servers gave the same number to different things. */
+#define REDISMODULE_EVENT_SLOT_MIGRATION         18 /* Redis 8.4 */
+#define REDISMODULE_EVENT_SLOTS_TRIMMED          19 /* Redis 8.4 */
+#define VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION 19 /* Valkey 9.0 */
 
 #define REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START 1
 #define REDISMODULE_SUBEVENT_PERSISTENCE_ENDED     3
 #define REDISMODULE_SUBEVENT_PERSISTENCE_FAILED    4
 
 #define REDISMODULE_SUBEVENT_LOADING_REPL_START 2
+
+#define REDISMODULE_SUBEVENT_SLOT_MIGRATION_SNAPSHOT 6 /* in the child, before it sends slots */
+
+#define VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_STARTED   1
+#define VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_ABORTED   3
+#define VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_COMPLETED 5
 
 typedef struct RedisModuleEvent {
     uint64_t id;
@@ -255,6 +267,7 @@ typedef struct RedisModuleTypeMethods {
     X(void, SetModuleOptions, (RedisModuleCtx *, int options))                                     \
     X(int, GetContextFlags, (RedisModuleCtx *))                                                    \
     X(int, GetServerVersion, (void))                                                               \
+    X(unsigned long long, GetClientId, (RedisModuleCtx *))                                         \
     X(void, Log, (RedisModuleCtx *, const char *level, const char *format, ...))                   \
     X(void, LogIOError, (RedisModuleIO *, const char *level, const char *format, ...))             \
     X(int, WrongArity, (RedisModuleCtx *))                                                         \
@@ -271,9 +284,11 @@ typedef struct RedisModuleTypeMethods {
     X(int, ReplyWithDouble, (RedisModuleCtx *, double))                                            \
     X(int, GetSelectedDb, (RedisModuleCtx *))                                                      \
     X(int, SelectDb, (RedisModuleCtx *, int db))                                                   \
+    X(unsigned long long, DbSize, (RedisModuleCtx *))                                              \
     X(RedisModuleKey *, OpenKey, (RedisModuleCtx *, RedisModuleString *, int mode))                \
     X(void, CloseKey, (RedisModuleKey *))                                                          \
     X(int, KeyType, (RedisModuleKey *))                                                            \
+    X(int, GetDbIdFromModuleKey, (RedisModuleKey *))                                               \
     X(mstime_t, GetExpire, (RedisModuleKey *))                                                     \
     X(int, DeleteKey, (RedisModuleKey *))                                                          \
     X(char *, StringDMA, (RedisModuleKey *, size_t * length, int mode))                            \
@@ -342,7 +357,9 @@ typedef struct RedisModuleTypeMethods {
 /* Newer than Redis 7.0: the pointer may be NULL. */
 #define REDISMODULE_OPTIONAL(X)                                                                    \
     X(int, AddACLCategory, (RedisModuleCtx *, const char *name))                                   \
-    X(int, SetCommandACLCategories, (RedisModuleCommand *, const char *categories))
+    X(int, SetCommandACLCategories, (RedisModuleCommand *, const char *categories))                \
+    X(int, ClusterPropagateForSlotMigration,                                                       \
+      (RedisModuleCtx *, const char *command, const char *format, ...))
 
 #ifdef REDISMODULE_MAIN
 #define REDISMODULE_DECLARE(result, name, arguments) result(*RedisModule_##name) arguments;
@@ -353,9 +370,9 @@ REDISMODULE_REQUIRED(REDISMODULE_DECLARE)
 REDISMODULE_OPTIONAL(REDISMODULE_DECLARE)
 
 #ifdef REDISMODULE_MAIN
-/* Resolves the functions and announces the module. The first word of a context is the address of the server's own
- * look-up function. NULL when all is well, else what is wrong: the name of a function that the server lacks. */
-static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int version) {
+/* Resolves the functions. The first word of a context is the address of the server's own look-up function. NULL when all is
+ * well, else the name of a function that the server lacks. */
+static const char *RedisModule_Resolve(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *);
     *(void **)&get_api = ((void **)ctx)[0];
 #define REDISMODULE_RESOLVE(result, fn, arguments)                                                 \
@@ -366,8 +383,6 @@ static const char *RedisModule_Init(RedisModuleCtx *ctx, const char *name, int v
         RedisModule_##fn = NULL;
     REDISMODULE_REQUIRED(REDISMODULE_RESOLVE)
     REDISMODULE_OPTIONAL(REDISMODULE_RESOLVE_IF)
-    if (RedisModule_IsModuleNameBusy(name)) return "another module of the same name";
-    RedisModule_SetModuleAttribs(ctx, name, version, REDISMODULE_APIVER_1);
     return NULL;
 }
 #endif

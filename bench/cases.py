@@ -1,13 +1,14 @@
 """What is measured: groups of cases, each group on servers of its own.
 
-A group of operations fills one filter per contestant and runs the same operations on all of them, taking turns, several
-rounds. New items for ADD come out of the last part of the filter's capacity; then the filter is topped up, and all other
-operations see it exactly full.
+A group of operations fills one filter per contestant and runs the same operations on all of them,
+taking turns, several rounds. New items for ADD come out of the last part of the filter's capacity;
+then the filter is topped up, and all other operations see it exactly full.
 """
 import json
 import subprocess
 import time
 
+import latency
 from contest import KEY, Server, load, load_command
 
 ABSENT_FROM = 2**40  # numbers of items that nobody adds
@@ -19,7 +20,13 @@ class Operation:
     """One kind of request: ADD or EXISTS, which items, how many at a time."""
 
     def __init__(self, exists, mix, batch=0, pipeline=1, conns=1):
-        self.exists, self.mix, self.batch, self.pipeline, self.conns = exists, mix, batch, pipeline, conns
+        self.exists, self.mix, self.batch, self.pipeline, self.conns = (
+            exists,
+            mix,
+            batch,
+            pipeline,
+            conns,
+        )
 
     @property
     def name(self):
@@ -49,21 +56,42 @@ class Operation:
 
 def operations():
     """The whole list of the benchmark."""
-    singles = [Operation(exists, mix, 0, pipeline, conns)
-               for pipeline, conns in ((64, 1), (64, 50), (1, 1), (1, 50))
-               for exists in (False, True)
-               for mix in ("absent" if exists else "new", "80% dup", "present")]
-    batches = [Operation(exists, mix, batch)
-               for batch in (10, 100, 1000)
-               for exists in (False, True)
-               for mix in ("absent" if exists else "new", "80% dup", "present")]
+    singles = [
+        Operation(exists, mix, 0, pipeline, conns)
+        for pipeline, conns in ((64, 1), (64, 50), (1, 1), (1, 50))
+        for exists in (False, True)
+        for mix in ("absent" if exists else "new", "80% dup", "present")
+    ]
+    batches = [
+        Operation(exists, mix, batch)
+        for batch in (10, 100, 1000)
+        for exists in (False, True)
+        for mix in ("absent" if exists else "new", "80% dup", "present")
+    ]
     return singles + batches
 
 
 def brief_operations():
     """Those that show how cost grows with one parameter."""
-    return [Operation(False, "new", 0, 64), Operation(True, "absent", 0, 64), Operation(True, "present", 0, 64),
-            Operation(False, "new", 100), Operation(True, "absent", 100), Operation(True, "present", 100)]
+    return [
+        Operation(False, "new", 0, 64),
+        Operation(True, "absent", 0, 64),
+        Operation(True, "present", 0, 64),
+        Operation(False, "new", 100),
+        Operation(True, "absent", 100),
+        Operation(True, "present", 100),
+    ]
+
+
+def compare_operations():
+    """Single items and batches of 100, known and unknown: for an older build of ours beside the new
+    one."""
+    return [
+        Operation(exists, mix, batch, 1 if batch else 64)
+        for batch in (0, 100)
+        for exists in (False, True)
+        for mix in ("absent" if exists else "new", "present")
+    ]
 
 
 class Bench:
@@ -130,8 +158,17 @@ class Filled:
             self.create()
             self.fill_to(self.limit // 2)
         new_from = self.count if op.fills else self.next_absent
-        figures = self.run(exists=op.exists, batch=op.batch, pipeline=op.pipeline, conns=op.conns, items=nitems,
-                           present=self.count, dup=op.dup, new_from=new_from, seed=seed)
+        figures = self.run(
+            exists=op.exists,
+            batch=op.batch,
+            pipeline=op.pipeline,
+            conns=op.conns,
+            items=nitems,
+            present=self.count,
+            dup=op.dup,
+            new_from=new_from,
+            seed=seed,
+        )
         if op.fills:
             self.count += figures["new"]
         else:
@@ -141,9 +178,9 @@ class Filled:
     def memory(self, nprobes):
         """Memory per item and the false-positive rate that was measured for it. Ends the filter.
 
-        Memory is what FLUSHALL gives back, and nothing else may come or go meanwhile: connections of the load with
-        their buffers, and the server's latency histograms, 41 KB for every command at its first call, which is a
-        quarter of a filter of 10^5 items."""
+        Memory is what FLUSHALL gives back, and nothing else may come or go meanwhile: connections
+        of the load with their buffers, and the server's latency histograms, 41 KB for every command
+        at its first call, which is a quarter of a filter of 10^5 items."""
         figures = self.run(exists=True, batch=1000, items=nprobes, new_from=2 * ABSENT_FROM)
         client = self.server.client
         info = client.execute_command("BF.INFO", KEY) if self.contestant.is_filter else None
@@ -152,8 +189,12 @@ class Filled:
         before = self.server.quiet_memory()
         client.flushall()
         used = before - self.server.memory()
-        result = {"bytes": used, "bytes_per_item": used / self.count, "items": self.count,
-                  "fp_rate": figures["hits"] / nprobes}
+        result = {
+            "bytes": used,
+            "bytes_per_item": used / self.count,
+            "items": self.count,
+            "fp_rate": figures["hits"] / nprobes,
+        }
         if info:
             result["layers"] = info[5]
             result["size"] = info[3]
@@ -163,22 +204,53 @@ class Filled:
 class Operations:
     """The group of operations on one shape of filter."""
 
-    def __init__(self, name, nitems, error, ops, layers=1, item_bytes=64, everyone=False, rounds=None, probes=10**6):
+    def __init__(
+        self,
+        name,
+        nitems,
+        error,
+        ops,
+        layers=1,
+        item_bytes=64,
+        everyone=False,
+        rounds=None,
+        probes=10**6,
+        capacity=None,
+    ):
         self.name, self.nitems, self.error, self.ops = name, nitems, error, ops
-        self.capacity = -(-nitems // (2**layers - 1))  # the sum of `layers` doublings is the number of items
+        # the sum of `layers` doublings is the number of items
+        self.capacity = capacity or -(-nitems // (2**layers - 1))
         self.layers, self.item_bytes, self.everyone = layers, item_bytes, everyone
         self.rounds, self.probes = rounds, probes
 
     @property
     def parameters(self):
-        return {"items": self.nitems, "error": self.error, "capacity": self.capacity, "layers": self.layers,
-                "item_bytes": self.item_bytes}
+        return {
+            "items": self.nitems,
+            "error": self.error,
+            "capacity": self.capacity,
+            "layers": self.layers,
+            "item_bytes": self.item_bytes,
+        }
 
     def case_names(self, _bench):
         return ["fill MADD×1000"] + [op.name for op in self.ops] + ["memory"]
 
+    def takers(self, bench):
+        return bench.contestants if self.everyone else bench.filters()
+
+    def seconds(self, bench):
+        """An estimate: filling, and some tenths of a second for every run."""
+        fill = sum(
+            min(self.nitems, c.max_items or self.nitems) * c.weight * 0.8e-6
+            for c in self.takers(bench)
+        )
+        return fill + len(self.takers(bench)) * (
+            2 + len(self.ops) * (self.rounds or bench.rounds) * 0.35
+        )
+
     def run(self, bench, record):
-        takers = bench.contestants if self.everyone else bench.filters()
+        takers = self.takers(bench)
         filled = []
         try:
             for contestant in takers:
@@ -196,7 +268,8 @@ class Operations:
                 f.server.close()
 
     def fill(self, bench, filled, record):
-        """Filters are filled in turns, a slice each; what is left for the ADDs of new items stays free."""
+        """Filters are filled in turns, a slice each; what is left for the ADDs of new items stays
+        free."""
         room = sum(op.nitems // bench.scale * (100 - op.dup) // 100 for op in self.ops if op.fills)
         room *= self.rounds or bench.rounds
         figures = {f.contestant.name: [] for f in filled}
@@ -209,7 +282,9 @@ class Operations:
     @staticmethod
     def sum(slices):
         items = sum(s["items"] for s in slices)
-        result = {name: sum(s[name] * s["items"] for s in slices) / items for name in ("cpu_us", "cmd_us")}
+        result = {
+            name: sum(s[name] * s["items"] for s in slices) / items for name in ("cpu_us", "cmd_us")
+        }
         result["items"] = items
         result["items_per_s"] = items / sum(s["seconds"] for s in slices)
         for name in ("p50_us", "p99_us", "p999_us", "max_us"):
@@ -226,7 +301,8 @@ class Operations:
 
 
 class Reserve:
-    """What it costs to create a large filter, and the worst moment while its memory comes into being."""
+    """What it costs to create a large filter, and the worst moment while its memory comes into
+    being."""
 
     name = "creation"
 
@@ -236,6 +312,9 @@ class Reserve:
 
     def case_names(self, _bench):
         return ["RESERVE", "worst ADD"]
+
+    def seconds(self, bench):
+        return 2 * len(bench.filters()) * bench.rounds
 
     def run(self, bench, record):
         servers = [Server(c, bench.server, core=bench.core) for c in bench.filters()]
@@ -253,7 +332,10 @@ class Reserve:
             server.client.flushall()
             server.client.config_resetstat()
             runs[server.contestant.name].append(one(bench, server))
-        return {name: {figure: min(r[figure] for r in rs) for figure in rs[0]} for name, rs in runs.items()}
+        return {
+            name: {figure: min(r[figure] for r in rs) for figure in rs[0]}
+            for name, rs in runs.items()
+        }
 
     def reserve(self, _bench, server):
         before = server.memory()
@@ -275,10 +357,19 @@ class Persistence:
 
     def __init__(self, nitems, nfill, rate, tail):
         self.nitems, self.nfill, self.rate, self.tail = nitems, nfill, rate, tail
-        self.parameters = {"items": nitems, "filled": nfill, "error": 1e-4, "adds_per_s": rate, "aof_tail": tail}
+        self.parameters = {
+            "items": nitems,
+            "filled": nfill,
+            "error": 1e-4,
+            "adds_per_s": rate,
+            "aof_tail": tail,
+        }
 
     def case_names(self, _bench):
         return ["BGSAVE", "restart from RDB", "restart from AOF"]
+
+    def seconds(self, bench):
+        return len(bench.filters()) * (10 + self.nitems * 1.5e-7 + self.nfill * 1e-6)
 
     def run(self, bench, record):
         results = {name: {} for name in self.case_names(bench)}
@@ -304,11 +395,13 @@ class Persistence:
         results["restart from AOF"][name] = self.restart_aof(bench, server)
 
     def bgsave(self, bench, server):
-        """Peak extra memory of server and child together, and the worst ADD, while ADDs of new items arrive at a
-        fixed rate: a faster filter must not be punished for having dirtied more pages."""
+        """Peak extra memory of server and child together, and the worst ADD, while ADDs of new
+        items arrive at a fixed rate: a faster filter must not be punished for having dirtied more
+        pages."""
         before = resident_bytes(server.pid)
-        command = load_command(bench.loader, server, items=10**7, rate=self.rate, pipeline=16,
-                               new_from=self.nfill)
+        command = load_command(
+            bench.loader, server, items=10**7, rate=self.rate, pipeline=16, new_from=self.nfill
+        )
         writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             time.sleep(0.5)
@@ -323,10 +416,16 @@ class Persistence:
             figures = json.loads(writer.communicate(timeout=60)[0])
         finally:
             writer.kill()
-        return {"extra_bytes": peak, "seconds": seconds, "adds_per_s": added / seconds,
-                "kept_rate": added / seconds >= 0.9 * self.rate,
-                "worst_us": figures["max_us"], "p99_us": figures["p99_us"],
-                "fork_us": server.info("latest_fork_usec"), "rdb_bytes": server.disk_bytes("dump.rdb")}
+        return {
+            "extra_bytes": peak,
+            "seconds": seconds,
+            "adds_per_s": added / seconds,
+            "kept_rate": added / seconds >= 0.9 * self.rate,
+            "worst_us": figures["max_us"],
+            "p99_us": figures["p99_us"],
+            "fork_us": server.info("latest_fork_usec"),
+            "rdb_bytes": server.disk_bytes("dump.rdb"),
+        }
 
     @staticmethod
     def card(server):
@@ -344,8 +443,13 @@ class Persistence:
         client = server.client
         client.config_set("aof-use-rdb-preamble", "no")
         client.config_set("appendonly", "yes")
-        server.wait(lambda: not server.info("aof_rewrite_in_progress") and not server.info("aof_rewrite_scheduled"),
-                    "does not finish the AOF rewrite", seconds=600, pause=0.1)
+        server.wait(
+            lambda: not server.info("aof_rewrite_in_progress")
+            and not server.info("aof_rewrite_scheduled"),
+            "does not finish the AOF rewrite",
+            seconds=600,
+            pause=0.1,
+        )
         load(bench.loader, server, items=self.tail, pipeline=64, new_from=2 * self.nitems)
         time.sleep(2)  # appendfsync everysec
         server.kill()
@@ -355,7 +459,15 @@ class Persistence:
 
     def check(self, bench, server):
         """A restart that loses items would be fast."""
-        figures = load(bench.loader, server, exists=True, batch=1000, items=100_000, present=self.nfill, dup=100)
+        figures = load(
+            bench.loader,
+            server,
+            exists=True,
+            batch=1000,
+            items=100_000,
+            present=self.nfill,
+            dup=100,
+        )
         if figures["hits"] != 100_000:
             raise SystemExit(f"{server.contestant.title}: items are missing after a restart")
 
@@ -369,6 +481,9 @@ class Aof:
     def case_names(self, _bench):
         return ["ADD 80% dup", "MADD×100 80% dup"]
 
+    def seconds(self, bench):
+        return 3 * len(bench.contestants)
+
     def run(self, bench, record):
         results = {name: {} for name in self.case_names(bench)}
         for contestant in bench.contestants:
@@ -379,7 +494,10 @@ class Aof:
             try:
                 contestant.reserve(server.client, 1e-4, 100_000)
                 load(bench.loader, server, batch=1000, items=50_000)
-                for name, batch, new_from in (("ADD 80% dup", 0, 50_000), ("MADD×100 80% dup", 100, 70_000)):
+                for name, batch, new_from in (
+                    ("ADD 80% dup", 0, 50_000),
+                    ("MADD×100 80% dup", 100, 70_000),
+                ):
                     results[name][contestant.name] = self.measure(bench, server, batch, new_from)
             finally:
                 server.close()
@@ -389,7 +507,16 @@ class Aof:
     @staticmethod
     def measure(bench, server, batch, new_from):
         before = server.info("aof_current_size")
-        load(bench.loader, server, batch=batch, pipeline=10, items=50_000, present=50_000, dup=80, new_from=new_from)
+        load(
+            bench.loader,
+            server,
+            batch=batch,
+            pipeline=10,
+            items=50_000,
+            present=50_000,
+            dup=80,
+            new_from=new_from,
+        )
         return {"bytes_per_1000": (server.info("aof_current_size") - before) / 50}
 
 
@@ -409,19 +536,28 @@ def resident_bytes(pid):
 
 def full_groups():
     everything = operations()
-    shapes = [Operations(f"{label} at {error}", n, error, everything, rounds=3)
-              for label, n in (("10^5", 10**5), ("2·10^7", 2 * 10**7), ("10^8", 10**8))
-              for error in (0.01, 0.0001) if (n, error) != (2 * 10**7, 1e-4)]
+    shapes = [
+        Operations(f"{label} at {error}", n, error, everything, rounds=3)
+        for label, n in (("10^5", 10**5), ("2·10^7", 2 * 10**7), ("10^8", 10**8))
+        for error in (0.01, 0.0001)
+        if (n, error) != (2 * 10**7, 1e-4)
+    ]
     return [
         Operations("main", 2 * 10**7, 1e-4, everything, everyone=True, probes=10**7),
         *shapes,
         Operations("grown, 10 layers", 2 * 10**7, 1e-4, everything, layers=10, rounds=3),
-        *[Operations(f"layers {n}", 10**6, 1e-4, brief_operations(), layers=n) for n in (1, 2, 4, 6, 8)],
-        *[Operations(f"item length {n}", 10**6, 1e-4, brief_operations(), item_bytes=n)
-          for n in (16, 64, 256, 1024, 4096)],
+        *[
+            Operations(f"layers {n}", 10**6, 1e-4, brief_operations(), layers=n)
+            for n in (1, 2, 4, 6, 8)
+        ],
+        *[
+            Operations(f"item length {n}", 10**6, 1e-4, brief_operations(), item_bytes=n)
+            for n in (16, 64, 256, 1024, 4096)
+        ],
         Reserve(10**9, 10**8),
         Aof(),
         Persistence(4 * 10**8, 5 * 10**7, 20_000, 200_000),
+        *latency_groups(),
     ]
 
 
@@ -433,4 +569,24 @@ def quick_groups():
         Reserve(10**9, 10**7),
         Aof(),
         Persistence(2 * 10**7, 2 * 10**6, 20_000, 50_000),
+        *quick_latency_groups(),
     ]
+
+
+def compare_groups():
+    """What a change must not make slower. The last one needs 2.7 GB per contestant."""
+    return [
+        Operations("2·10^7 at 0.0001", 2 * 10**7, 1e-4, compare_operations()),
+        Operations("10^8 at 0.0001", 10**8, 1e-4, compare_operations()),
+        Operations(
+            "10^9 at 0.0001, a tenth full", 10**8, 1e-4, compare_operations(), capacity=10**9
+        ),
+    ]
+
+
+def latency_groups():
+    return latency.groups((6, 7, 8, 9, 10))
+
+
+def quick_latency_groups():
+    return latency.groups((6, 9))

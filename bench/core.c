@@ -5,8 +5,8 @@
  *   core N    one short pass of in-cache case number N alone, for bench/core.sh to count its instructions
  *
  * Every loop is a function of its own that is never inlined, so that a profile shows it by name. */
-#include "layout.h"
-#include "sizing.h"
+#include "core/layout.h"
+#include "core/sizing.h"
 
 #include <stdio.h>
 #include <stdlib.h>

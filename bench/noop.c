@@ -23,8 +23,9 @@ __attribute__((visibility("default"))) int RedisModule_OnLoad(RedisModuleCtx *ct
                                                               RedisModuleString **argv, int argc) {
     (void)argv;
     (void)argc;
-    if (RedisModule_Init(ctx, "noop", 1) != NULL ||
-        RedisModule_CreateCommand(ctx, "noop.one", NoopOne_RedisCommand, "readonly fast", 1, 1,
+    if (RedisModule_Resolve(ctx) != NULL) return REDISMODULE_ERR;
+    RedisModule_SetModuleAttribs(ctx, "noop", 1, REDISMODULE_APIVER_1);
+    if (RedisModule_CreateCommand(ctx, "noop.one", NoopOne_RedisCommand, "readonly fast", 1, 1,
                                   1) == REDISMODULE_ERR ||
         RedisModule_CreateCommand(ctx, "noop.many", NoopMany_RedisCommand, "readonly fast", 1, 1,
                                   1) == REDISMODULE_ERR)

@@ -1,26 +1,34 @@
 #!/usr/bin/python3
-"""Runs the benchmark: see bench/README.md. Settings come from the environment, as `make bench` passes them."""
+"""Runs the benchmark: see bench/README.md. Settings come from the environment, as `make bench`
+passes them."""
 import argparse
-import datetime
 import json
 import os
-import platform
 import shutil
 import signal
-import subprocess
 import sys
 import time
 
 import cases
+import latency
 import plots
 import report
-from contest import Server, contestants
+from contest import contestants, prefer
+from surroundings import about
 
-HERE = os.path.dirname(os.path.abspath(__file__))
+FORMS = {
+    "full": cases.full_groups,
+    "quick": cases.quick_groups,
+    "compare": cases.compare_groups,
+    "latency": cases.latency_groups,
+    "latency-quick": cases.quick_latency_groups,
+}
+QUICK = ("quick", "latency-quick")
 
 
 class Progress:
-    """A line on the terminal that says what runs now; where there is no terminal, a line per finished case."""
+    """A line on the terminal that says what runs now; where there is no terminal, a line per
+    finished case."""
 
     def __init__(self, total):
         self.total, self.done, self.begin = total, 0, time.monotonic()
@@ -58,7 +66,11 @@ class Results:
         return self.data["groups"].get(group.name, {}).get("complete", False)
 
     def begin(self, group):
-        self.data["groups"][group.name] = {"parameters": group.parameters, "complete": False, "cases": {}}
+        self.data["groups"][group.name] = {
+            "parameters": group.parameters,
+            "complete": False,
+            "cases": {},
+        }
 
     def add(self, group, case, figures):
         self.data["groups"][group.name]["cases"][case] = figures
@@ -75,42 +87,6 @@ class Results:
         os.replace(self.path + ".new", self.path)
 
 
-def first_match(path, word):
-    with open(path, encoding="utf-8") as f:
-        return next((line.split(":", 1)[1].strip() for line in f if line.startswith(word)), "unknown")
-
-
-def about(bench, options):
-    """What the figures depend on. Neither paths nor the name of the machine."""
-    versions = {}
-    for contestant in bench.contestants:
-        server = Server(contestant, bench.server)
-        try:
-            info = server.client.info("server")
-            for module in server.client.module_list():
-                versions[contestant.name] = f"{text(module[b'name'])} {module[b'ver']}"
-        finally:
-            server.close()
-    compiler = subprocess.run([options.cc, "--version"], stdout=subprocess.PIPE, text=True, check=False).stdout
-    return {
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "form": "quick" if options.quick else "full",
-        "rounds": bench.rounds,
-        "cpu": first_match("/proc/cpuinfo", "model name"),
-        "cores": os.cpu_count(),
-        "memory": first_match("/proc/meminfo", "MemTotal"),
-        "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "server": f"{info.get('server_name', 'redis')} {info['redis_version']} ({info.get('mem_allocator', '')})",
-        "modules": versions,
-        "compiler": compiler.splitlines()[0] if compiler else "unknown",
-        "flags": options.cflags,
-    }
-
-
-def text(value):
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
 def chosen(groups, only):
     """ONLY=word[,word…]: the groups whose name contains one of the words."""
     words = [w.strip() for w in only.split(",") if w.strip()]
@@ -123,39 +99,80 @@ def chosen(groups, only):
 def parse():
     env = os.environ.get
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--module", default=env("MODULE", "shardbloom.so"), help="our module; '' to leave it out")
-    parser.add_argument("--peer", default=env("PEER", ""), help="another module with the same BF.* commands")
+    parser.add_argument(
+        "--module", default=env("MODULE", "shardbloom.so"), help="our module; '' to leave it out"
+    )
+    parser.add_argument(
+        "--peer", default=env("PEER", ""), help="another module with the same BF.* commands"
+    )
+    parser.add_argument(
+        "--modules", default=env("MODULES", ""), help="further ones: name=path, separated by spaces"
+    )
     parser.add_argument("--noop", required=True, help="the module that does nothing")
     parser.add_argument("--load", required=True, help="the load generator")
     parser.add_argument("--server", default=env("SERVER") or "redis-server")
-    parser.add_argument("--quick", action="store_true", default=env("QUICK", "") not in ("", "0"))
+    parser.add_argument("--form", choices=FORMS, default="full")
     parser.add_argument("--only", default=env("ONLY", ""))
-    parser.add_argument("--who", default=env("WHO", ""), help="names of contestants, by commas; '' for all")
+    parser.add_argument(
+        "--who", default=env("WHO", ""), help="names of contestants, by commas; '' for all"
+    )
     parser.add_argument("--rounds", type=int, default=int(env("ROUNDS") or 0))
     parser.add_argument("--resume", action="store_true", default=env("RESUME", "") not in ("", "0"))
-    parser.add_argument("--results", default=env("RESULTS") or os.path.join(HERE, "results"))
-    parser.add_argument("--core", default=env("CORE") or max(os.sched_getaffinity(0)), help="shared by server and load")
+    parser.add_argument(
+        "--results", default=env("RESULTS") or os.path.join("build", "bench", "results")
+    )
+    parser.add_argument(
+        "--core",
+        default=env("CORE") or max(os.sched_getaffinity(0)),
+        help="shared by server and load",
+    )
     parser.add_argument("--cc", default=env("CC", "cc"))
     parser.add_argument("--cflags", default=env("CFLAGS", ""))
     return parser.parse_args()
 
 
+def modules(text):
+    """[(name, path)] of MODULES="before=/path/to/one.so other=/path/to/another.so"."""
+    pairs = [word.partition("=") for word in text.split()]
+    for name, _, path in pairs:
+        if not name.isidentifier() or not path:
+            raise SystemExit(f"MODULES={text}: name=path is needed, separated by spaces")
+    return [(name, path) for name, _, path in pairs]
+
+
+def estimate(groups, bench):
+    """A line that says how long it will take. Machines differ, and neighbours too."""
+    minutes = sum(g.seconds(bench) for g in groups) / 60
+    return f"about {max(1, round(minutes))} minutes for {len(groups)} groups of cases and {len(bench.contestants)} contestants"
+
+
 def main():
     options = parse()
-    for path in filter(None, (options.module, options.peer)):
+    others = modules(options.modules)
+    for path in filter(None, (options.module, options.peer, *[path for _, path in others])):
         if not os.path.exists(path):
             raise SystemExit(f"{path}: no such module")
-    groups = chosen(cases.quick_groups() if options.quick else cases.full_groups(), options.only)
-    form = "quick" if options.quick else "full"
-    results = Results(os.path.join(options.results, f"{form}.json"), options.resume)
-    groups = [g for g in groups if not results.complete(g)]
-    takers = [c for c in contestants(options.module, options.peer, options.noop)
-              if not options.who or c.name in options.who.split(",")]
-    bench = cases.Bench(takers, options.server, options.load, options.core, options.rounds or (2 if options.quick else 5),
-                        4 if options.quick else 1, None)
+    results = Results(os.path.join(options.results, f"{options.form}.json"), options.resume)
+    groups = [g for g in chosen(FORMS[options.form](), options.only) if not results.complete(g)]
+    takers = [
+        c
+        for c in contestants(options.module, options.peer, options.noop, others)
+        if not options.who or c.name in options.who.split(",")
+    ]
+    is_quick = options.form in QUICK
+    bench = cases.Bench(
+        takers,
+        options.server,
+        options.load,
+        options.core,
+        options.rounds or (2 if is_quick else 3 if options.form == "latency" else 5),
+        4 if is_quick else 1,
+        None,
+    )
+    print(estimate(groups, bench), flush=True)
     bench.progress = Progress(sum(len(g.case_names(bench)) for g in groups))
     results.data["about"] = about(bench, options)
-    results.data["titles"] = {c.name: c.title for c in takers}
+    results.data["titles"] = {c.name: c.title for c in [*takers, latency.YARDSTICK]}
     for group in groups:
         bench.progress.group = group.name
         results.begin(group)
@@ -167,11 +184,16 @@ def main():
         group.run(bench, record)
         results.end(group)
     print()
+    publish(results, options)
+
+
+def publish(results, options):
+    """Tables and plots, beside the figures they are made of."""
     tables = report.tables(results.data)
     print(tables)
-    with open(os.path.join(options.results, f"{form}.txt"), "w", encoding="utf-8") as f:
+    with open(os.path.join(options.results, f"{options.form}.txt"), "w", encoding="utf-8") as f:
         f.write(tables)
-    for path in plots.draw(results.data, options.results, form):
+    for path in plots.draw(results.data, options.results, options.form):
         print(f"plot: {os.path.relpath(path)}")
     print(f"figures: {os.path.relpath(results.path)}")
 
@@ -182,6 +204,7 @@ def end(_number, _frame):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, end)
+    prefer(os.getpid())  # and the load, which inherits it
     try:
         main()
     except KeyboardInterrupt:

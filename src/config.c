@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "descriptor.h"
-#include "sizing.h"
-#include "words.h"
+#include "core/descriptor.h"
+#include "core/sizing.h"
+#include "commands/words.h"
 
-#define DEFAULT_SHARD_BYTES (32ll << 20)
+#define DEFAULT_SHARD_BYTES (8ll << 20)
 
 struct config config = {
     .error_rate = 0.01, .initial_size = 100, .expansion = 2, .shard_bytes = DEFAULT_SHARD_BYTES};

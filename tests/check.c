@@ -2,11 +2,13 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 enum {
     MAX_TESTS = 512,
+    MAX_AFTER = 4,
     MAX_SHOWN =
         10, /* failures printed per test; a loop over a million items may fail a million times */
     MAX_DUMP = 64, /* bytes of each side that CHECK_MEM prints */
@@ -17,7 +19,8 @@ static struct {
     void (*run)(void);
 } tests[MAX_TESTS];
 static unsigned ntests;
-static void (*after_each)(void);
+static void (*after_each[MAX_AFTER])(void);
+static unsigned nafter;
 
 /* Of the test that is running. */
 static unsigned nchecks, nfailures;
@@ -29,7 +32,10 @@ void check_register(const char *name, void (*run)(void)) {
 }
 
 void check_after_each(void (*cleanup)(void)) {
-    after_each = cleanup;
+    for (unsigned i = 0; i < nafter; i++)
+        if (after_each[i] == cleanup) return;
+    if (nafter == MAX_AFTER) __builtin_trap();
+    after_each[nafter++] = cleanup;
 }
 
 unsigned check_failures(void) {
@@ -104,9 +110,11 @@ bool check_range(double a, double lo, double hi, const char *text, const char *f
 static bool run_test(const char *name, void (*run)(void)) {
     struct timespec start, end;
     nchecks = nfailures = 0;
+    /* scripts/run-tests asks for this line: it names the test that crashes or hangs. */
+    if (getenv("TEST_ANNOUNCE")) printf("  run     %s\n", name);
     clock_gettime(CLOCK_MONOTONIC, &start);
     run();
-    if (after_each) after_each();
+    for (unsigned i = nafter; i-- > 0;) after_each[i]();
     if (nchecks == 0) check_fail(__FILE__, __LINE__, "%s checked nothing", name);
     clock_gettime(CLOCK_MONOTONIC, &end);
 
@@ -117,12 +125,19 @@ static bool run_test(const char *name, void (*run)(void)) {
     return nfailures == 0;
 }
 
+static bool is_name(const char *only) {
+    for (unsigned i = 0; i < ntests; i++)
+        if (strcmp(tests[i].name, only) == 0) return true;
+    return false;
+}
+
 int main(int argc, char **argv) {
     setvbuf(stdout, NULL, _IOLBF, 0); /* what was printed before a crash must not be lost */
     const char *only = argc > 1 ? argv[1] : "";
+    const bool exactly = is_name(only);
     unsigned npassed = 0, nfailed = 0;
     for (unsigned i = 0; i < ntests; i++) {
-        if (!strstr(tests[i].name, only)) continue;
+        if (exactly ? strcmp(tests[i].name, only) != 0 : !strstr(tests[i].name, only)) continue;
         if (run_test(tests[i].name, tests[i].run))
             npassed++;
         else

@@ -6,9 +6,11 @@
  *         CHECK_INT(1 + 1, 2);
  *     }
  *
- * check.c holds main(): it runs every test (or those whose name contains the first argument), prints each name with
- * ok or FAILED, ends with "N passed, N failed", and exits non-zero if one failed. A failed check prints file, line
- * and values and lets the test go on; REQUIRE leaves the test. A test that checked nothing fails. */
+ * check.c holds main(): it runs every test (or those whose name contains the first argument, or the
+ * one with exactly this name), prints each name with ok or FAILED, ends with "N passed, N failed",
+ * and exits non-zero if one failed. A failed check prints file, line and values and lets the test
+ * go on; REQUIRE leaves the test. A test that checked nothing fails. One that draws numbers prints
+ * SEED=n, which scripts/run-tests puts into the command that repeats it. */
 #ifndef CHECK_H
 #define CHECK_H
 
@@ -41,7 +43,8 @@
     } while (0)
 
 void check_register(const char *name, void (*run)(void));
-/* Runs after every test, also after one that left early; servers are stopped and examined there. */
+/* Runs after every test, also after one that left early; servers are stopped and examined there.
+ * There may be several, of which the last one runs first. */
 void check_after_each(void (*cleanup)(void));
 /* The checks failed so far in the test that is running. */
 unsigned check_failures(void);

@@ -271,7 +271,8 @@ def explain(error: BaseException, address: object = None, key: Optional[Key] = N
     if isinstance(error, Failure):
         return text
     if isinstance(error, redis.AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
-        if "required" in text or "NOAUTH" in text:
+        # In RESP3 it is HELLO that is refused.
+        if "required" in text or "NOAUTH" in text or "HELLO must be called" in text:
             return f"{where} asks for a password: set REDISCLI_AUTH, or give it with -a or -u"
         return f"{where} does not accept the user or the password"
     if isinstance(error, redis.exceptions.NoPermissionError) or text.startswith("NOPERM"):

@@ -6,7 +6,7 @@ Written from that page, and shares no code with the module.
 from __future__ import annotations
 
 import struct
-from typing import List, Optional, Tuple
+from typing import List, Optional, Set, Tuple
 
 MASK = 2**64 - 1
 MULTIPLIER = 0xF1357AEA2E62A9C5
@@ -16,6 +16,9 @@ HALF_LOADED_BYTES = 33  # behind the layers of a filter that BF.LOADCHUNK is fil
 BLOCKED, CLASSIC, ADOPTED = 1, 2, 3  # kinds of layers
 JOINED = 1  # a flag of blocked layers
 WIDE = 1  # a flag of classic ones: 64 bits of hash
+DENSE, YOUNG = 0, 1  # forms of a shard
+FORM_AT = 28  # in a shard's header; behind it the number of items of a young one
+ENTRY = struct.Struct("<IQ")  # of a young shard's table: block + 1, or 0 if it is free; bits
 
 
 class FormatError(Exception):
@@ -33,6 +36,7 @@ class Layer:
     nblocks: int  # in each shard
     capacity: int
     nitems: int
+    nstored: int  # bytes of its strings, headers included
     home: int  # the layer whose string holds the blocks
     offset: int  # of the blocks in it, behind the header
 
@@ -46,8 +50,9 @@ class Layer:
             self.nblocks,
             self.capacity,
             self.nitems,
-        ) = struct.unpack_from("<BBBBIIQQ", data, at)
-        at += 28
+            self.nstored,
+        ) = struct.unpack_from("<BBBBIIQQQ", data, at)
+        at += 36
         self.index = index
         self.nbits = self.nbytes = 0  # of the array of a classic layer, at its origin
         if self.kind == CLASSIC and not self.flags & ~WIDE:
@@ -118,12 +123,11 @@ class Descriptor:
                 self.seed,
                 self.error,
                 self.max_shard_bytes,
-                self.ncopies,
                 self.expansion,
                 tag_bytes,
-            ) = struct.unpack_from("<QQdQIIH", data, 4)
-            self.tag = data[46 : 46 + tag_bytes]
-            at = 46 + tag_bytes + 1
+            ) = struct.unpack_from("<QQdQIH", data, 4)
+            self.tag = data[42 : 42 + tag_bytes]
+            at = 42 + tag_bytes + 1
             self.half_loaded = bool(data[at - 1] & 0x80)
             for index in range(data[at - 1] & 0x7F):
                 self.layers.append(Layer(data, at, index, self.layers[-1] if index else None))
@@ -136,9 +140,10 @@ class Descriptor:
     def shard_name(self, layer: int, shard: int) -> bytes:
         return b"bf:{" + self.tag + b"}:%016x:%d:%d" % (self.id, layer, shard)
 
-    def header(self, index: int, shard: int) -> bytes:
-        """The bytes that a shard of a blocked or classic layer must begin with."""
+    def header(self, index: int, shard: int, young_items: Optional[int] = None) -> bytes:
+        """The bytes that a shard of a blocked or classic layer must begin with, young or dense."""
         layer = self.layers[index]
+        form = (DENSE, 0) if young_items is None else (YOUNG, young_items)
         fields = (
             1,
             layer.block_log2,
@@ -148,8 +153,9 @@ class Descriptor:
             shard,
             layer.nshards,
             layer.nblocks,
+            *form,
         )
-        return struct.pack("<4sBBBBQIII", b"BFSH", *fields).ljust(HEADER_BYTES, b"\0")
+        return struct.pack("<4sBBBBQIIIBI", b"BFSH", *fields).ljust(HEADER_BYTES, b"\0")
 
     def string_bytes(self, home: int) -> int:
         """What the blocks of a string take: those of its home, and of the layers that joined it."""
@@ -167,6 +173,14 @@ class Descriptor:
             for shard in range(layer.nshards)
             if layer.home == layer.index and layer.has_shard(shard)
         ]
+
+
+def young_items(table: bytes) -> Optional[Set[Tuple[int, int]]]:
+    """The items in the table of a young shard, as (block, bits); None if it can't be one."""
+    nentries = len(table) // ENTRY.size
+    if nentries * ENTRY.size != len(table) or nentries < 8 or nentries & (nentries - 1):
+        return None
+    return {(block - 1, bits) for block, bits in ENTRY.iter_unpack(table) if block}
 
 
 def murmur_64a(data: bytes, seed: int) -> int:

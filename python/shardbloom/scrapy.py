@@ -73,7 +73,9 @@ def fingerprinter(name: str, crawler: Any) -> Callable[[Request], str]:
         return lambda request: str(crawler.request_fingerprinter.fingerprint(request).hex())
     named = {"scrapy-redis": scrapy_redis_fingerprint, "scrapy-2.6": scrapy_2_6_fingerprint}
     if name not in named:
-        raise NotConfigured(f"BLOOM_FINGERPRINT is {name!r}; it must be 'scrapy', 'scrapy-redis' or 'scrapy-2.6'")
+        raise NotConfigured(
+            f"BLOOM_FINGERPRINT is {name!r}; it must be 'scrapy', 'scrapy-redis' or 'scrapy-2.6'"
+        )
     return named[name]
 
 
@@ -107,9 +109,18 @@ def client_from(settings: Any) -> Any:
             return ClusterClient(Address.from_url(settings.get("BLOOM_URL")), timeout)
         except Failure as failure:
             raise NotConfigured(f"BLOOM_URL: {failure}") from None
-    options: Dict[str, Any] = {"socket_timeout": timeout, "socket_connect_timeout": timeout, "socket_keepalive": True}
+    options: Dict[str, Any] = {
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        "socket_keepalive": True,
+    }
     options.update(settings.getdict("REDIS_PARAMS"))
-    for setting, option in (("REDIS_HOST", "host"), ("REDIS_PORT", "port"), ("REDIS_DB", "db"), ("REDIS_URL", "url")):
+    for setting, option in (
+        ("REDIS_HOST", "host"),
+        ("REDIS_PORT", "port"),
+        ("REDIS_DB", "db"),
+        ("REDIS_URL", "url"),
+    ):
         if settings.get(setting):
             options[option] = settings.get(setting)
     if settings.get("BLOOM_TIMEOUT"):
@@ -130,7 +141,9 @@ def not_yet(error: Exception) -> bool:
 
 def passing(error: Exception) -> bool:
     """Whether it may help to try again."""
-    return not_yet(error) or (isinstance(error, UNREACHABLE) and not isinstance(error, redis.AuthenticationError))
+    return not_yet(error) or (
+        isinstance(error, UNREACHABLE) and not isinstance(error, redis.AuthenticationError)
+    )
 
 
 # ---- the filter ----
@@ -161,7 +174,9 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         )
         self.logdupes = True
         self.lost = False
-        self.silent_until = 0.0  # monotonic seconds; a server that has just not answered is not asked before
+        self.silent_until = (
+            0.0  # monotonic seconds; a server that has just not answered is not asked before
+        )
         _filters[crawler] = self
 
     @classmethod
@@ -169,7 +184,11 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         """For Scrapy's own scheduler, which calls open() and close() too."""
         name = crawler.spider.name if crawler.spider else crawler.spidercls.name
         settings = crawler.settings
-        template = settings.get("BLOOM_KEY") or settings.get("SCHEDULER_DUPEFILTER_KEY") or "%(spider)s:seen"
+        template = (
+            settings.get("BLOOM_KEY")
+            or settings.get("SCHEDULER_DUPEFILTER_KEY")
+            or "%(spider)s:seen"
+        )
         return cls(crawler, template % {"spider": name})
 
     @classmethod
@@ -185,7 +204,11 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         """Creates the filter, if it is not there: so mistakes are noticed at the start. Adding would create it too."""
         try:
             if not self.ask(self.filter.create)[0]:
-                logger.info("Using filter %s, which has %d requests", self.filter.name, self.ask(self.filter.count)[0])
+                logger.info(
+                    "Using filter %s, which has %d requests",
+                    self.filter.name,
+                    self.ask(self.filter.count)[0],
+                )
             self.lost = False
         except redis.RedisError as error:
             if self.on_lost == "close":
@@ -255,7 +278,9 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         for request, fingerprint, new in zip(batch, fingerprints, answers):
             if fingerprint in yielded:
                 self.stats.inc_value("bloom/seen")
-            elif new is None or self.count(new, doubtful):  # without an answer it is not lost, but scheduled
+            elif new is None or self.count(
+                new, doubtful
+            ):  # without an answer it is not lost, but scheduled
                 yielded.add(fingerprint)
                 yield request.replace(meta={**request.meta, MARK: fingerprint})
 

@@ -32,11 +32,13 @@ export function serverHas(command) {
     });
 }
 
-// Runs the tests whose name contains the first argument.
+// Runs the tests whose name contains the first argument, or the one with exactly this name.
 export async function runAll() {
     const only = process.argv[2] ?? '';
+    const exact = tests.filter(t => t.name === only);
     let passed = 0, failed = 0;
-    for (const { name, run } of tests.filter(t => t.name.includes(only))) {
+    for (const { name, run } of exact.length ? exact : tests.filter(t => t.name.includes(only))) {
+        if (process.env.TEST_ANNOUNCE) console.log(`  run     ${name}`); // names the one that crashes or hangs
         const start = performance.now();
         let problem;
         try {

@@ -17,13 +17,36 @@ import time
 import redis
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-WAIT = 30  # seconds; no wait is longer
+WAIT = 60  # seconds; no wait is longer
+# The tests read replies as RESP2 has them; redis-py 8 speaks RESP3 unless told so.
+RESP2 = {"protocol": 2} if int(redis.__version__.split(".")[0]) >= 5 else {}
+
+
+def take_port():
+    """A free port and the claim to it, as in tests/integration/server.c: nobody else takes it while
+    the server is down."""
+    for attempt in range(10000):
+        port = 10000 + (os.getpid() * 7919 + attempt) % 10000
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claim.bind("\0shardbloom-port-%d" % port)
+            with socket.socket() as s:
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                s.bind(("127.0.0.1", port))
+            return port, claim
+        except OSError:
+            claim.close()
+    raise RuntimeError("no free port")
+
+
+CLAIMS = []  # of free_port(), until the tests end
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """A port for something else: TLS, the bus of a cluster, or a server that is not there."""
+    port, claim = take_port()
+    CLAIMS.append(claim)
+    return port
 
 
 def die_with_parent():
@@ -34,11 +57,12 @@ def die_with_parent():
 
 
 class Server:
-    def __init__(self, *arguments, module=True):
+    def __init__(self, *arguments, module=True, module_arguments=()):
         self.dir = tempfile.mkdtemp(prefix="shardbloom-")
-        self.port = free_port()
+        self.port, self.claim = take_port()
         self.arguments = arguments
         self.module = module
+        self.module_arguments = module_arguments
         self.process = None
         self.redis = None
         self.start()
@@ -65,7 +89,7 @@ class Server:
                 "--enable-debug-command",
                 "yes",
                 *self.arguments,
-                *(["--loadmodule", module] if self.module else []),
+                *(["--loadmodule", module, *self.module_arguments] if self.module else []),
             ],
             stdout=self.log,
             stderr=self.log,
@@ -85,7 +109,7 @@ class Server:
                 time.sleep(0.02)
 
     def client(self, **options):
-        return redis.Redis(port=self.port, socket_timeout=WAIT, **options)
+        return redis.Redis(port=self.port, socket_timeout=WAIT, **RESP2, **options)
 
     def tail(self):
         with open(os.path.join(self.dir, "log"), errors="replace") as f:
@@ -118,6 +142,7 @@ class Server:
             self.process.terminate()
             self.process.wait(WAIT)
             self.log.close()
+        self.claim.close()
         code = self.process.returncode
         text = self.tail()
         shutil.rmtree(self.dir, ignore_errors=True)

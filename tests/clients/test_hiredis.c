@@ -1,5 +1,5 @@
-/* hiredis as an application uses it: types of replies, pipelining, binary arguments. The other tests in C use it too,
- * but see replies as text. */
+/* hiredis as an application uses it: types of replies, pipelining, binary arguments. The other
+ * tests in C use it too, but see replies as text. */
 #include "check.h"
 
 #include <hiredis/hiredis.h>
@@ -75,7 +75,7 @@ TEST(batches) {
     connect_and_flush();
     check_integers(ASK("BF.MADD k a b a"), 3, (const long long[]){1, 1, 0});
     check_integers(ASK("BF.MEXISTS k a c"), 2, (const long long[]){1, 0});
-    check_integers(ASK("BF.INSERT l CAPACITY 10 ERROR 0.001 ITEMS a b"), 2,
+    check_integers(ASK("BF.INSERT l CAPACITY 10 ERROR 0.001 SEED 1 ITEMS a b"), 2,
                    (const long long[]){1, 1});
     check_error(ASK("BF.INSERT none NOCREATE ITEMS a"), "ERR not found");
 }
@@ -99,7 +99,7 @@ TEST(info) {
 
 TEST(an_error_within_an_array) {
     connect_and_flush();
-    ASK("BF.RESERVE k 0.001 1 NONSCALING");
+    ASK("BF.RESERVE k 0.001 1 NONSCALING SEED 1");
     const redisReply *reply = ASK("BF.MADD k a b");
     REQUIRE(reply->type == REDIS_REPLY_ARRAY && reply->elements == 2);
     check_integer(reply->element[0], 1);

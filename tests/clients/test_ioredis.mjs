@@ -24,7 +24,7 @@ for (const protocol of [2, 3]) {
         test(`ioredis@${version} RESP${protocol}: ${name}`, () => withClient({ protocol }, run));
 
     check('reserve, add, exists', async client => {
-        assert.equal(await client.call('BF.RESERVE', 'k', '0.01', '100'), 'OK');
+        assert.equal(await client.call('BF.RESERVE', 'k', '0.01', '100', 'SEED', '1'), 'OK');
         assert.equal(await client.call('BF.ADD', 'k', 'a'), 1);
         assert.equal(await client.call('BF.ADD', 'k', 'a'), 0);
         assert.equal(await client.call('BF.EXISTS', 'k', 'a'), 1);
@@ -36,7 +36,8 @@ for (const protocol of [2, 3]) {
     check('batches', async client => {
         assert.deepEqual(await client.call('BF.MADD', 'k', 'a', 'b', 'a'), [1, 1, 0]);
         assert.deepEqual(await client.call('BF.MEXISTS', 'k', ['a', 'c']), [1, 0]);
-        assert.deepEqual(await client.call('BF.INSERT', 'l', 'CAPACITY', 10, 'ERROR', 0.001, 'ITEMS', 'a', 'b'), [1, 1]);
+        assert.deepEqual(await client.call('BF.INSERT', 'l', 'CAPACITY', 10, 'ERROR', 0.001, 'SEED', 1,
+            'ITEMS', 'a', 'b'), [1, 1]);
     });
 
     check('info', async client => {
@@ -49,7 +50,7 @@ for (const protocol of [2, 3]) {
     });
 
     check('an array with an error in it', async client => {
-        await client.call('BF.RESERVE', 'k', '0.001', '1', 'NONSCALING');
+        await client.call('BF.RESERVE', 'k', '0.001', '1', 'NONSCALING', 'SEED', 1);
         const [first, second] = await client.call('BF.MADD', 'k', 'a', 'b');
         assert.equal(first, 1);
         assert.ok(second instanceof Error);

@@ -42,6 +42,7 @@ class BloomTest(unittest.TestCase):
         self.assertEqual(self.bf.mexists("none", "a", "b"), [0, 0])
 
     def test_insert(self):
+        # Seven hashes in blocks of 512 bits: that c is taken for a or b has a probability of (14 / 512)^7 < 1e-10.
         self.assertEqual(self.bf.insert("k", ["a", "b"], capacity=1000, error=0.001, expansion=2), [1, 1])
         self.assertEqual(self.bf.insert("k", ["a", "c"], noCreate=True), [0, 1])
         self.assertEqual(self.bf.insert("l", ["a"], noScale=True), [1])
@@ -70,7 +71,7 @@ class BloomTest(unittest.TestCase):
         self.redis.set("string", "x")
         with self.assertRaisesRegex(redis.ResponseError, "WRONGTYPE"):
             self.bf.add("string", "a")
-        self.bf.create("k", 0.001, 1, noScale=True)
+        self.redis.execute_command("BF.RESERVE", "k", 0.001, 1, "NONSCALING", "SEED", 1)
         self.assertEqual(self.bf.add("k", "a"), 1)
         with self.assertRaisesRegex(redis.ResponseError, "non scaling filter is full"):
             self.bf.add("k", "b")

@@ -2,7 +2,8 @@
  * time with a frame around them that is right: type and iterators from the first byte, the rest is the body. */
 #include "fuzz.h"
 
-#include "chunk.h"
+#include "core/chunk.h"
+#include "core/encoding.h"
 
 /* Memory in proportion: descriptors are allocated through this. */
 static size_t nasked;

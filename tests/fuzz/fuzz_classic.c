@@ -1,8 +1,10 @@
 /* Any bytes as the first chunk of a dump that RedisBloom made; the first 8 bytes are where a data chunk claims to go. */
 #include "fuzz.h"
 
-#include "classic.h"
-#include "sizing.h"
+#include "core/classic.h"
+#include "core/encoding.h"
+#include "core/redisbloom.h"
+#include "core/sizing.h"
 
 static size_t nasked;
 
@@ -19,14 +21,14 @@ static void *counted_realloc(void *old, size_t nbytes) {
 static void check_layer(const struct descriptor *descriptor, uint32_t index) {
     const struct layout *layout = &descriptor->layers[index].layout;
     HOLDS(layout->nshards >= 1 && layout->nshards <= LAYOUT_MAX_SHARDS);
-    HOLDS(SHARD_HEADER_BYTES + layout_shard_bytes(layout) < 512u << 20);
+    HOLDS(SIZING_SHARD_HEADER + layout_shard_bytes(layout) < 512u << 20);
     HOLDS(layer_count_created(&descriptor->layers[index]) <= layout->nshards);
 }
 
 static void check_place(const struct descriptor *descriptor, uint64_t from, uint64_t nbytes) {
     uint32_t layer;
     uint64_t offset;
-    if (!classic_locate(descriptor, from, nbytes, &layer, &offset)) return;
+    if (!redisbloom_locate(descriptor, from, nbytes, &layer, &offset)) return;
     HOLDS(layer < descriptor->nlayers);
     const struct layout *layout = &descriptor->layers[layer].layout;
     HOLDS(offset + nbytes <= (uint64_t)layout->nshards * layout_shard_bytes(layout));
@@ -56,7 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     descriptor_allocator = (struct allocator){counted_alloc, counted_realloc, free};
     nasked = 0;
     uint8_t *bytes = fuzz_copy(data + sizeof from, size - sizeof from);
-    struct descriptor *descriptor = classic_decode_header(
+    struct descriptor *descriptor = redisbloom_decode_header(
         bytes, size - sizeof from, size % 2 ? 32u << 20 : SIZING_MIN_SHARD_BYTES, &problem);
     free(bytes);
     HOLDS((descriptor == NULL) == (problem != NULL));
@@ -66,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (uint32_t i = 0; i < descriptor->nlayers; i++) check_layer(descriptor, i);
     check_place(descriptor, from, size);
     check_place(descriptor, from, 1 + from % 4096);
-    check_place(descriptor, classic_total_bytes(descriptor), 1);
+    check_place(descriptor, redisbloom_total_bytes(descriptor), 1);
     check_stored(descriptor);
     descriptor_free(descriptor);
     return 0;

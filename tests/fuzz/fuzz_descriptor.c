@@ -5,8 +5,10 @@
 #include <math.h>
 #include <stdalign.h>
 
-#include "descriptor.h"
-#include "sizing.h"
+#include "core/descriptor.h"
+#include "core/encoding.h"
+#include "core/header.h"
+#include "core/sizing.h"
 
 /* Memory in use by descriptors, and how many more allocations succeed. */
 static size_t nalive, npeak;
@@ -51,7 +53,7 @@ static void check_layout(const struct layout *layout) {
     HOLDS(layout->nprobes >= 1 && layout->nprobes <= LAYOUT_MAX_PROBES);
     HOLDS(layout->nshards >= 1 && layout->nshards <= LAYOUT_MAX_SHARDS);
     HOLDS(layout->nblocks >= 1);
-    HOLDS(SHARD_HEADER_BYTES + layout_shard_bytes(layout) < 512u << 20);
+    HOLDS(HEADER_BYTES + layout_shard_bytes(layout) < 512u << 20);
 }
 
 /* Items land inside the shards, whatever their hash. */
@@ -70,25 +72,26 @@ static void check_places(const struct descriptor *descriptor, const struct layou
 static void check_adoption(const struct descriptor *descriptor, uint32_t index) {
     const struct layer *layer = &descriptor->layers[index];
     const struct recipe *recipe = &layer->adoption->recipe;
-    HOLDS(index == 0 && adopted_problem(recipe) == NULL);
+    HOLDS(index == 0 && recipe_problem(recipe) == NULL);
     HOLDS(recipe->nstrings == layer->layout.nshards && layer->nitems <= SIZING_MAX_CAPACITY);
-    struct adopted_item item = {.bytes = (const char *)&descriptor->seed, .nbytes = 8};
-    adopted_hash(recipe, &item);
-    HOLDS(adopted_string(recipe, &item) < layer->layout.nshards);
-    HOLDS(adopted_length(recipe, &item) <= layout_shard_bytes(&layer->layout));
+    struct recipe_item item = {.bytes = (const char *)&descriptor->seed, .nbytes = 8};
+    recipe_hash(recipe, &item);
+    HOLDS(recipe_string(recipe, &item) < layer->layout.nshards);
+    HOLDS(recipe_length(recipe, &item) <= layout_shard_bytes(&layer->layout));
 }
 
 static void check_headers(const struct descriptor *descriptor, uint32_t layer, const uint8_t *any,
                           size_t nany) {
     const uint32_t last = descriptor->layers[layer].layout.nshards - 1;
-    uint8_t header[SHARD_HEADER_BYTES];
-    descriptor_shard_header(descriptor, layer, last, header);
-    HOLDS(descriptor_owns_shard(descriptor, layer, last, header));
-    if (nany >= SHARD_HEADER_BYTES)
-        HOLDS(!descriptor_owns_shard(descriptor, layer, last, any + nany - SHARD_HEADER_BYTES) ||
-              memcmp(any + nany - SHARD_HEADER_BYTES, header, sizeof header) == 0);
-    header[descriptor->seed % sizeof header] ^= 1;
-    HOLDS(!descriptor_owns_shard(descriptor, layer, last, header));
+    uint8_t header[HEADER_BYTES];
+    header_write(descriptor, layer, last, FORM_DENSE, header);
+    HOLDS(header_fits(descriptor, layer, last, header));
+    if (nany >= HEADER_BYTES)
+        HOLDS(!header_fits(descriptor, layer, last, any + nany - HEADER_BYTES) ||
+              header_form(any + nany - HEADER_BYTES) == FORM_YOUNG ||
+              memcmp(any + nany - HEADER_BYTES, header, sizeof header) == 0);
+    header[descriptor->seed % sizeof header] ^= 2;
+    HOLDS(!header_fits(descriptor, layer, last, header));
 }
 
 /* A layer that shares a string lies in it as a whole, behind the one before. */

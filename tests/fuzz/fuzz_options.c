@@ -2,9 +2,9 @@
  * line. What is accepted lies in range, can be sized, and what was sized can be stored. */
 #include "fuzz.h"
 
-#include "descriptor.h"
-#include "options.h"
-#include "sizing.h"
+#include "core/descriptor.h"
+#include "core/options.h"
+#include "core/sizing.h"
 
 static void check_sizing(const struct options *options) {
     struct layout layout;

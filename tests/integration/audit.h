@@ -17,7 +17,8 @@ typedef struct {
 /* Looks at all databases of the server, once. */
 Audit audit(Server *s);
 
-/* No shard is lost or shared, now, and no orphan is left soon (10 s is the limit for a busy machine, not a promise). */
+/* No shard is lost or shared, now, and no orphan is left soon (10 s is the limit for a busy
+ * machine, not a promise). */
 #define CHECK_TIDY(s) audit_tidy(s, __FILE__, __LINE__)
 bool audit_tidy(Server *s, const char *file, int line);
 

@@ -8,7 +8,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { REPLY_SECONDS = 60, BATCH = 1000 };
+enum { REPLY_SECONDS = 120, BATCH = 1000 };
 
 static Client *clients;
 
@@ -162,7 +162,8 @@ bool text_matches(const char *text, const char *want) {
     }
 }
 
-/* ---- reading replies ourselves: what hiredis 0.14 cannot (RESP3), or must not (a replication stream) ---- */
+/* ---- reading replies ourselves: what hiredis 0.14 cannot (RESP3), or must not (a replication
+ * stream) ---- */
 
 static bool raw_fill(Client *c) {
     struct pollfd p = {.fd = c->redis->fd, .events = POLLIN};
@@ -433,7 +434,8 @@ long long command_batches(Client *c, const char *name, const char *key, const ch
 
 static const char *const stream_mark = "shardbloom-stream-mark";
 
-/* SYNC, the simplest replica: the snapshot comes first, with its length or between two equal marks of 40 bytes. */
+/* SYNC, the simplest replica: the snapshot comes first, with its length or between two equal marks
+ * of 40 bytes. */
 static bool stream_skip_snapshot(Client *c) {
     char line[4096];
     do {

@@ -9,7 +9,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { STEP_MS = 20, FORM_MS = 60000, SHARDS_MS = 15000, ROUTE_MS = 60000, BATCH = 200 };
+enum {
+    STEP_MS = 10,
+    FORM_MS = 60000,
+    SHARDS_MS = 60000,
+    SWEEP_MS = 60000,
+    ROUTE_MS = 180000,
+    BATCH = 200,
+    NITEMS = 20000,           /* of a filter of some thirty small shards */
+    TIMEOUT_MS = 4000,        /* of the nodes, unless the test's own configuration has another */
+    FORMING_TIMEOUT_MS = 500, /* nodes that hear from each other twice as often agree sooner */
+};
 
 static long long now_ms(void) {
     struct timespec t;
@@ -29,20 +39,24 @@ int cluster_home(const Cluster *cluster, int slot) {
     return i;
 }
 
-/* Does the node see all slots served and all nodes, none in handshake? */
-static bool sees_all(const Cluster *cluster, Client *c) {
+/* Does the node know all nodes, none in handshake? */
+static bool knows_all(const Cluster *cluster, Client *c) {
     char known[64];
     const char *info = command_text(c, "CLUSTER INFO"), *nodes = command_text(c, "CLUSTER NODES");
     snprintf(known, sizeof(known), "cluster_known_nodes:%d\\x0d", cluster->nnodes);
-    return strstr(info, "cluster_state:ok") && strstr(info, known) && !strstr(nodes, "handshake");
+    return strstr(info, known) && !strstr(nodes, "handshake");
+}
+
+static bool is_sound(Client *c) {
+    return strstr(command_text(c, "CLUSTER INFO"), "cluster_state:ok");
 }
 
 static int by_text(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Who serves what and who replicates whom, as a node sees it: of each line of CLUSTER NODES the id, the primary's id
- * and the slots (those on the move are shown by their two nodes alone). */
+/* Who serves what and who replicates whom, as a node sees it: of each line of CLUSTER NODES the id,
+ * the primary's id and the slots (those on the move are shown by their two nodes alone). */
 static const char *roles_seen(Client *c) {
     char *text = NULL, *lines[CLUSTER_MAX_NODES], *rest, *after;
     size_t len, n = 0;
@@ -74,7 +88,7 @@ bool cluster_wait(Cluster *cluster) {
             if (!c->redis) return CHECK_FAIL("node %d is not connected", i);
             const char *seen = roles_seen(c);
             if (!first) first = seen;
-            all = sees_all(cluster, c) && strcmp(seen, first) == 0;
+            all = is_sound(c) && knows_all(cluster, c) && strcmp(seen, first) == 0;
         }
         if (all) return true;
     }
@@ -82,6 +96,16 @@ bool cluster_wait(Cluster *cluster) {
         if (cluster->node[i]->pid)
             printf("    node %d sees\n%s", i, roles_seen(cluster->node[i]->client));
     return CHECK_FAIL("the cluster does not become sound");
+}
+
+static bool wait_for_all_known(Cluster *cluster) {
+    for (long long end = now_ms() + FORM_MS; now_ms() < end; pause_ms(STEP_MS)) {
+        int nknown = 0;
+        for (int i = 0; i < cluster->nnodes; i++)
+            nknown += knows_all(cluster, cluster->node[i]->client);
+        if (nknown == cluster->nnodes) return true;
+    }
+    return CHECK_FAIL("the nodes do not get to know each other");
 }
 
 static void make_replicas(Cluster *cluster) {
@@ -92,15 +116,40 @@ static void make_replicas(Cluster *cluster) {
     }
 }
 
+void cluster_set_timeout(Cluster *cluster, int ms) {
+    for (int i = 0; i < cluster->nnodes; i++)
+        if (cluster->node[i]->pid)
+            EXPECT(cluster->node[i]->client, "+OK", "CONFIG SET cluster-node-timeout %d", ms);
+}
+
+static void allow_failover(Cluster *cluster, bool yes) {
+    for (int i = 0; i < cluster->nnodes; i++)
+        EXPECT(cluster->node[i]->client, "+OK", "CONFIG SET cluster-replica-no-failover %s",
+               yes ? "no" : "yes");
+}
+
+/* Nodes find a new cluster sound after two seconds at the earliest; all the rest happens meanwhile.
+ */
+static bool form(Cluster *cluster) {
+    for (int i = 1; i < cluster->nnodes; i++)
+        for (int j = 0; j < i; j++)
+            EXPECT(cluster->node[i]->client, "+OK", "CLUSTER MEET 127.0.0.1 %d",
+                   cluster->node[j]->port);
+    if (!wait_for_all_known(cluster)) return false;
+    if (cluster->nnodes > cluster->nprimaries) make_replicas(cluster);
+    return cluster_wait(cluster);
+}
+
 Cluster *cluster_start(int nprimaries, bool replicas, const char *config) {
     char lines[1024];
+    int timeout_ms = TIMEOUT_MS;
     Cluster *cluster = keep(calloc(1, sizeof(*cluster)));
     cluster->nprimaries = nprimaries;
     cluster->nnodes = nprimaries * (replicas ? 2 : 1);
     snprintf(lines, sizeof(lines),
-             "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout 4000\n"
+             "cluster-enabled yes\ncluster-config-file nodes.conf\ncluster-node-timeout %d\n"
              "repl-diskless-sync yes\n%s",
-             config ? config : "");
+             timeout_ms, config ? config : "");
     for (int i = 0; i < cluster->nnodes; i++) {
         Server *s = cluster->node[i] = server_start(lines);
         if (!s->client->redis) return NULL;
@@ -110,11 +159,15 @@ Cluster *cluster_start(int nprimaries, bool replicas, const char *config) {
         if (i < nprimaries)
             EXPECT(s->client, "+OK", "CLUSTER ADDSLOTSRANGE %d %d", first_slot(cluster, i),
                    first_slot(cluster, i + 1) - 1);
-        if (i > 0) EXPECT(s->client, "+OK", "CLUSTER MEET 127.0.0.1 %d", cluster->node[0]->port);
     }
-    if (!cluster_wait(cluster)) return NULL;
-    if (replicas) make_replicas(cluster);
-    return !replicas || cluster_wait(cluster) ? cluster : NULL;
+    const char *own = config ? strstr(config, "cluster-node-timeout ") : NULL;
+    if (own) sscanf(own, "cluster-node-timeout %d", &timeout_ms);
+    allow_failover(cluster, false);
+    cluster_set_timeout(cluster, FORMING_TIMEOUT_MS);
+    const bool formed = form(cluster);
+    cluster_set_timeout(cluster, timeout_ms);
+    allow_failover(cluster, true);
+    return formed ? cluster : NULL;
 }
 
 int cluster_slot(Cluster *cluster, const char *key) {
@@ -236,6 +289,34 @@ bool cluster_wait_shards(Server *node, size_t n, const char *file, int line) {
     return check_fail(file, line, "the node holds %zu shards, expected %zu", seen, n);
 }
 
+static void sweep_decoy(Router *router, const char *name) {
+    CHECK_STR(router_text(router, "BF.INSERT %s ITEMS x", name), "*1 :1");
+    redisReply *shards = router_command(router, "BF.SHARDS %s", name);
+    if (!shards || shards->type != REDIS_REPLY_ARRAY || shards->elements != 1) {
+        CHECK_FAIL("BF.SHARDS %s names no shard", name);
+    } else {
+        const char *shard = shards->element[0]->element[1]->str;
+        CHECK_STR(router_text(router, "DEL %s", name), ":1");
+        bool gone = false;
+        for (long long end = now_ms() + SWEEP_MS; !gone && now_ms() < end; pause_ms(STEP_MS))
+            gone = strcmp(router_text(router, "EXISTS %s", shard), ":0") == 0;
+        if (!gone) CHECK_FAIL("the sweeper does not come");
+    }
+    if (shards) freeReplyObject(shards);
+}
+
+void cluster_wait_sweepers(Router *router) {
+    const bool may_be_down = router->may_be_down;
+    router->may_be_down = true; /* for a moment after a failover; it is not the matter here */
+    for (int i = 0; i < 2 * router->cluster->nprimaries; i++) {
+        const int node = i / 2;
+        sweep_decoy(router,
+                    cluster_name(router->cluster, "decoy", first_slot(router->cluster, node),
+                                 first_slot(router->cluster, node + 1) - 1));
+    }
+    router->may_be_down = may_be_down;
+}
+
 /* ---- the router ---- */
 
 Router *router_new(Cluster *cluster) {
@@ -256,7 +337,7 @@ void router_free(Router *router) {
 /* One attempt; NULL if the node can't be reached. */
 static redisReply *ask_node(Router *router, int node, bool asking, int argc, const char **argv,
                             const size_t *lens) {
-    const struct timeval limit = {30, 0};
+    const struct timeval limit = {120, 0};
     redisContext **c = &router->connection[node];
     if (!*c) {
         *c = redisConnectWithTimeout("127.0.0.1", router->cluster->node[node]->port, limit);
@@ -316,7 +397,7 @@ redisReply *router_argv(Router *router, int argc, const char **argv, const size_
         asking = ask;
         if (reply) freeReplyObject(reply);
     }
-    CHECK_FAIL("%s has no answer after a minute; the last was: %s", argv[0], last);
+    CHECK_FAIL("%s has no answer after three minutes; the last was: %s", argv[0], last);
     return NULL;
 }
 
@@ -382,4 +463,20 @@ long long router_batches(Router *router, const char *name, const char *key, cons
         done += batch;
     }
     return sum;
+}
+
+/* ---- a filter ---- */
+
+void cluster_fill(Router *router, const char *name, const char *prefix) {
+    CHECK_STR(
+        router_text(router, "BF.RESERVE %s 0.0001 %d SHARDSIZE 4096 SEED 1", name, 2 * NITEMS),
+        "+OK");
+    const long long added = router_batches(router, "BF.MADD", name, prefix, 0, NITEMS);
+    CHECK_RANGE((double)added, NITEMS - 20, NITEMS);
+}
+
+void cluster_check(Router *router, const char *name, const char *prefix) {
+    CHECK_INT(router_batches(router, "BF.MEXISTS", name, prefix, 0, NITEMS), NITEMS);
+    const long long wrong = router_batches(router, "BF.MEXISTS", name, "other", 0, 1000);
+    CHECK_RANGE((double)wrong, 0, 20);
 }

@@ -1,4 +1,5 @@
-/* A Redis Cluster for tests: real nodes on free ports, formed in about three seconds, and a client that follows it.
+/* A Redis Cluster for tests: real nodes on free ports, formed in little more than two seconds, and
+ * a client that follows it.
  *
  * Every wait has a limit. What a test starts is stopped after it, as in server.h. */
 #ifndef CLUSTER_FIXTURE_H
@@ -14,32 +15,38 @@ typedef struct Cluster {
     char id[CLUSTER_MAX_NODES][64];
 } Cluster;
 
-/* Starts nprimaries nodes that share the slots evenly, in order, and as many replicas if asked. Freed after the test.
- * On failure the test has failed and NULL is returned. */
+/* Starts nprimaries nodes that share the slots evenly, in order, and as many replicas if asked.
+ * Freed after the test. On failure the test has failed and NULL is returned. */
 Cluster *cluster_start(int nprimaries, bool replicas, const char *config);
 
 /* Waits until all nodes that are up find the cluster sound and agree on who owns which slot. */
 bool cluster_wait(Cluster *cluster);
+/* How long the nodes wait for each other, here and now (4 s at the start, unless the configuration
+ * has another time). Short only for as long as a node is to be missed: on a busy machine others may
+ * be. */
+void cluster_set_timeout(Cluster *cluster, int ms);
 /* The slot of a key, and the index of the node that owned a slot at the start. */
 int cluster_slot(Cluster *cluster, const char *key);
 int cluster_home(const Cluster *cluster, int slot);
 /* The first name prefix<n> whose slot lies in [from, to]. Kept until the end of the test. */
 const char *cluster_name(Cluster *cluster, const char *prefix, int from, int to);
 
-/* The steps of a slot migration, one at a time: both sides open; some keys (NULL-terminated) travel; the end. */
+/* The steps of a slot migration, one at a time: both sides open; some keys (NULL-terminated)
+ * travel; the end. */
 void cluster_open_slot(Cluster *cluster, int slot, int from, int to);
 void cluster_move_keys(Cluster *cluster, int from, int to, const char *const *keys);
 void cluster_close_slot(Cluster *cluster, int slot, int owner);
 /* Moves what is left in the slot, then ends the migration. */
 void cluster_finish_slot(Cluster *cluster, int slot, int from, int to);
 
-/* Starts redis-cli with arguments; the first word after it is up to the caller. Output goes to a file that is shown if
- * it fails. */
+/* Starts redis-cli with arguments; the first word after it is up to the caller. Output goes to a
+ * file that is shown if it fails. */
 pid_t cluster_cli(Cluster *cluster, const char *const *arguments);
 /* Whether the process has ended; *ok tells whether well. */
 bool cluster_cli_ended(Cluster *cluster, pid_t pid, bool *ok);
 
-/* All shard keys in a node's keyspace, or those of one filter: NULL-terminated, freed after the test. */
+/* All shard keys in a node's keyspace, or those of one filter: NULL-terminated, freed after the
+ * test. */
 const char **cluster_shards_on(Server *node);
 const char **cluster_shards_of(Client *c, const char *filter);
 size_t cluster_count(const char *const *keys);
@@ -58,12 +65,21 @@ typedef struct Router {
 
 Router *router_new(Cluster *cluster);
 void router_free(Router *router);
-/* The reply, to be freed. Redirections are followed for at most a minute; NULL then, and the test has failed. */
+/* The reply, to be freed. Redirections are followed for at most three minutes; NULL then, and the test
+ * has failed. */
 redisReply *router_argv(Router *router, int argc, const char **argv, const size_t *lens);
 redisReply *router_command(Router *router, const char *format, ...);
+/* Waits until the sweeper of every node that serves slots has gone through all its work since the
+ * call: whatever it must not do, it had its chance. Each is given two small filters to remove, one
+ * after the other. */
+void cluster_wait_sweepers(Router *router);
 /* Like command_batches. */
 long long router_batches(Router *router, const char *name, const char *key, const char *prefix,
                          long long first, long long n);
+/* Makes a filter of some thirty shards of 4096 bytes, full of items prefix0 ..; and asks it for
+ * them, and for others. */
+void cluster_fill(Router *router, const char *name, const char *prefix);
+void cluster_check(Router *router, const char *name, const char *prefix);
 /* The text of the reply. Freed after the test. */
 const char *router_text(Router *router, const char *format, ...);
 

@@ -37,7 +37,8 @@ static void replace(Bytes *bytes, size_t at, size_t ncut, const void *by, size_t
     *bytes = (Bytes){data, bytes->nbytes - ncut + nby};
 }
 
-/* Lengths and numbers at which programs break, in the server's encoding of lengths and as little-endian integers. */
+/* Lengths and numbers at which programs break, in the server's encoding of lengths and as
+ * little-endian integers. */
 static const struct {
     uint8_t nbytes;
     uint8_t bytes[9];

@@ -18,11 +18,12 @@ unsigned corrupt_draw(unsigned below); /* below >= 1 */
 Bytes bytes_copy(const void *data, size_t nbytes);
 void bytes_free(Bytes *bytes);
 
-/* Makes one to three changes: flips, overwrites, cuts, inserts, repeats, or goes over to `other` somewhere. Favours the
- * first `head` bytes, where lengths and counts are. */
+/* Makes one to three changes: flips, overwrites, cuts, inserts, repeats, or goes over to `other`
+ * somewhere. Favours the first `head` bytes, where lengths and counts are. */
 void corrupt(Bytes *bytes, const Bytes *other, size_t head);
 
-/* CRC-64 as the server computes it for DUMP payloads and RDB files: polynomial ad93d23594c935a9, reflected, from 0. */
+/* CRC-64 as the server computes it for DUMP payloads and RDB files: polynomial ad93d23594c935a9,
+ * reflected, from 0. */
 uint64_t crc64(const void *data, size_t nbytes);
 /* Puts the right checksum into the last 8 bytes, little-endian. */
 void crc64_seal(Bytes *bytes);

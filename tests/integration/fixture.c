@@ -7,8 +7,9 @@ static const char binary_name[] = "\x00{\xff}\r\n \x00";
 #define BINARY_NAME binary_name, sizeof(binary_name) - 1
 
 void fixture_fill(Client *c) {
-    /* Fixed seeds keep the replies exact; the filters made without BF.RESERVE have random ones. */
-    EXPECT(c, "+OK", "BF.RESERVE reserved 0.001 1000000000");
+    /* Fixed seeds keep the replies exact. Only `default` has a random one, and a single item: no
+     * other is ever asked for. */
+    EXPECT(c, "+OK", "BF.RESERVE reserved 0.001 1000000000 SEED 4");
     EXPECT(c, "+OK", "BF.RESERVE sharded 0.0001 20000 SEED 1 SHARDSIZE 4096");
     CHECK_INT(command_batches(c, "BF.MADD", "sharded", "s", 0, NITEMS), NITEMS);
     EXPECT(c, "+OK", "BF.RESERVE growing 0.0001 10 SEED 2");
@@ -16,12 +17,14 @@ void fixture_fill(Client *c) {
     EXPECT(c, "+OK", "BF.RESERVE full 0.000001 3 NONSCALING SEED 3");
     EXPECT(c, "*5 :1 :1 :1 -ERR... -ERR...", "BF.MADD full a b c d e");
     EXPECT(c, ":1", "BF.ADD default a");
+    EXPECT(c, "+OK", "BF.RESERVE %b 0.01 100 SEED 5", BINARY_NAME);
     EXPECT(c, "*3 :1 :1 :0", "BF.MADD %b x y x", BINARY_NAME);
-    EXPECT(c, "*2 :1 :1", "BF.INSERT expiring CAPACITY 50 ERROR 0.001 EXPANSION 3 ITEMS a %b", "\0",
+    EXPECT(c, "*2 :1 :1",
+           "BF.INSERT expiring CAPACITY 50 ERROR 0.001 EXPANSION 3 SEED 6 ITEMS a %b", "\0",
            (size_t)1);
     EXPECT(c, ":1", "EXPIRE expiring 100000");
     EXPECT(c, "+OK", "SELECT 5");
-    EXPECT(c, "*2 :1 :1", "BF.MADD elsewhere a b");
+    EXPECT(c, "*2 :1 :1", "BF.INSERT elsewhere SEED 7 ITEMS a b");
     EXPECT(c, "+OK", "SELECT 0");
     EXPECT(c, "+OK", "SET unrelated value");
 }

@@ -1,4 +1,5 @@
-/* What a server should answer: an exact model of a few filters in a few databases, and random operations on them. */
+/* What a server should answer: an exact model of a few filters in a few databases, and random
+ * operations on them. */
 #ifndef MODEL_H
 #define MODEL_H
 
@@ -20,8 +21,8 @@ extern const char *const model_names[NNAMES];
 
 typedef enum { NOTHING, FILTER, STRING } ValueKind;
 
-/* The value of a key. An item is `contained` once the filter has said so, by accepting it or by taking it for known (a
- * false positive, which stays one). */
+/* The value of a key. An item is `contained` once the filter has said so, by accepting it or by
+ * taking it for known (a false positive, which stays one). */
 typedef struct {
     ValueKind kind;
     bool fixed;        /* NONSCALING */
@@ -84,7 +85,8 @@ typedef enum {
     NOPS
 } OpKind;
 
-/* An operation. Drawn without a look at the model, so that a seed gives the same ones whatever a server answers. */
+/* An operation. Drawn without a look at the model, so that a seed gives the same ones whatever a
+ * server answers. */
 typedef struct {
     OpKind kind;
     int db, db2, name, name2, slot;
@@ -106,7 +108,8 @@ Op op_draw(uint64_t *random);
 Op op_draw_simple(uint64_t *random);
 /* The command of a simple operation (or of OP_EXPIRE_SOON). */
 void op_command(const Model *model, const Op *op, Args *args);
-/* Compares the reply with the model and carries the model on. False, with the reason, if it is wrong. */
+/* Compares the reply with the model and carries the model on. False, with the reason, if it is
+ * wrong. */
 bool op_apply(Model *model, const Op *op, const redisReply *reply, char *why, size_t room);
 /* The command as text, for people. */
 void op_describe(const Model *model, const Op *op, char *text, size_t room);

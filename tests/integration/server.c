@@ -11,7 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,11 +22,12 @@ enum {
     STEP_MS = 20,
     START_MS = 60000, /* a server under a sanitizer, loading its data on a busy machine */
     STOP_MS = 60000,
-    INFO_MS = 20000,
+    INFO_MS = 60000,
     CHECKER_MS = 500, /* for the server's own check of a file that it has refused */
     TAIL_BYTES = 3000,
-    FIRST_PORT =
-        20000, /* below the ephemeral range, and port + 10000 (cluster bus) is a port too */
+    /* These, and those of the cluster bus (10000 above), lie below the range from which the kernel
+     * takes ports for connections: none is lost while its server is down. */
+    FIRST_PORT = 10000,
     NPORTS = 10000,
 };
 
@@ -34,6 +37,14 @@ static Server *servers;
 void pause_ms(unsigned ms) {
     struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
     nanosleep(&t, NULL);
+}
+
+/* Of a wait for something that takes a moment: short steps first, STEP_MS in the long run. Returns
+ * the length of the step. */
+static unsigned wait_step(unsigned waited_ms) {
+    const unsigned ms = 1 + waited_ms / 4 < STEP_MS ? 1 + waited_ms / 4 : STEP_MS;
+    pause_ms(ms);
+    return ms;
 }
 
 /* ---- files ---- */
@@ -101,7 +112,8 @@ static void print_tail(Server *s, const char *name) {
     free(content);
 }
 
-/* The whole report of a crash or a sanitizer, if there is one: the tail alone may miss its beginning. */
+/* The whole report of a crash or a sanitizer, if there is one: the tail alone may miss its
+ * beginning. */
 static bool print_report(Server *s, const char *name, const char *mark) {
     char *content = server_read_file(s, name, NULL);
     const char *report = content ? strstr(content, mark) : NULL;
@@ -127,6 +139,14 @@ static void check_no_crash(Server *s) {
 
 /* ---- processes ---- */
 
+const char *server_cli(void) {
+    static char path[1000];
+    const char *server = getenv("SERVER"), *kind = server ? strrchr(server, '/') : NULL;
+    if (!kind || !strstr(kind, "-server")) return "redis-cli";
+    snprintf(path, sizeof(path), "%.*s-cli", (int)(strstr(kind, "-server") - server), server);
+    return access(path, X_OK) == 0 ? path : "redis-cli";
+}
+
 static bool port_is_free(int port) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -137,16 +157,36 @@ static bool port_is_free(int port) {
     return is_free;
 }
 
-/* Test binaries may run side by side, so each starts looking somewhere else. */
-static int free_port(void) {
+/* Test files run side by side, and a server keeps its port while it is down. A port is claimed by a
+ * name that the kernel forgets when the process ends, a socket's; tests/clients/server.py does the
+ * same. */
+static int claim_port(int port) {
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    const int len =
+        snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "shardbloom-port-%d", port);
+    const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const socklen_t nbytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+    if (bind(fd, (struct sockaddr *)&name, nbytes) == 0) return fd;
+    close(fd);
+    return -1;
+}
+
+static void take_port(Server *s) {
     static int last;
     if (!last) last = (int)(((unsigned)getpid() * 7919u) % NPORTS);
+    if (s->port_claim > 0) close(s->port_claim);
+    s->port = s->port_claim = 0;
     for (int i = 0; i < NPORTS; i++) {
         last = (last + 1) % NPORTS;
-        int port = FIRST_PORT + last;
-        if (port_is_free(port) && port_is_free(port + 10000)) return port;
+        const int port = FIRST_PORT + last, claim = claim_port(port);
+        if (claim < 0) continue;
+        if (port_is_free(port) && port_is_free(port + 10000)) {
+            s->port = port;
+            s->port_claim = claim;
+            return;
+        }
+        close(claim);
     }
-    return 0;
 }
 
 static void write_config(Server *s) {
@@ -156,7 +196,7 @@ static void write_config(Server *s) {
     char *absolute = realpath(module && *module ? module : "./shardbloom.so", NULL);
     fprintf(f,
             "bind 127.0.0.1\nport %d\ndir %s\nlogfile %s/log\nsave \"\"\nappendonly no\n"
-            "enable-debug-command yes\nrepl-diskless-sync-delay 0\nrepl-timeout 7200\n"
+            "enable-debug-command yes\nhz 100\nrepl-diskless-sync-delay 0\nrepl-timeout 7200\n"
             "repl-ping-replica-period 3600\ncrash-memcheck-enabled no\n"
             "shutdown-timeout 0\n",
             s->port, s->dir, s->dir);
@@ -177,7 +217,8 @@ static void exec_server(Server *s) {
     int null = open("/dev/null", O_RDONLY);
     dup2(null, 0);
     if (preload && *preload) {
-        /* Leaks: a server frees little at exit. Null: it asks for absurd sizes with "try" and copes. */
+        /* Leaks: a server frees little at exit. Null: it asks for absurd sizes with "try" and
+         * copes. */
         setenv("LD_PRELOAD", preload, 1);
         setenv("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1", 1);
         setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
@@ -214,10 +255,8 @@ static bool has_ended(Server *s, int *status) {
 }
 
 static bool wait_for_end(Server *s, int *status, unsigned ms) {
-    for (unsigned waited = 0; waited <= ms; waited += STEP_MS) {
+    for (unsigned waited = 0; waited <= ms; waited += wait_step(waited))
         if (has_ended(s, status)) return true;
-        pause_ms(STEP_MS);
-    }
     return false;
 }
 
@@ -274,7 +313,8 @@ static Server *server_new(const char *module_args, const char *config) {
     return s;
 }
 
-/* Whether it answers PONG; a server that is still loading answers an error, and one that hangs answers nothing. */
+/* Whether it answers PONG; a server that is still loading answers an error, and one that hangs
+ * answers nothing. */
 static bool answers(Server *s, int ms) {
     if (!client_connect(s->client)) return false;
     redisSetTimeout(s->client->redis, (struct timeval){ms / 1000, ms % 1000 * 1000});
@@ -288,11 +328,10 @@ static bool answers(Server *s, int ms) {
 
 static bool try_up(Server *s) {
     spawn(s);
-    for (unsigned waited = 0; waited <= START_MS; waited += STEP_MS) {
+    for (unsigned waited = 0; waited <= START_MS; waited += wait_step(waited)) {
         int status;
         if (has_ended(s, &status)) return false;
         if (answers(s, 2000)) return true;
-        pause_ms(STEP_MS);
     }
     return false;
 }
@@ -304,8 +343,9 @@ void server_up(Server *s) {
     kill_now(s);
 }
 
-/* Two things on a bad file are the server's own and no matter of the module: it panics on a key that comes twice, and
- * after it has refused a file its built-in checker may never come to the end of a module's value. */
+/* Two things on a bad file are the server's own and no matter of the module: it panics on a key
+ * that comes twice, and after it has refused a file its built-in checker may never come to the end
+ * of a module's value. */
 static bool refused_already(Server *s) {
     return server_logged(s, "Internal error in RDB reading") ||
            server_logged(s, "Short read or OOM loading DB");
@@ -347,7 +387,7 @@ Server *server_start_with(const char *module_args, const char *config) {
     Server *s = server_new(module_args, config);
     /* Somebody else may take the port between the look and the start. */
     for (int attempt = 0; attempt < 5; attempt++) {
-        s->port = free_port();
+        take_port(s);
         if (try_up(s)) return s;
         kill_now(s);
         if (!server_logged(s, "ddress already in use")) break;
@@ -364,7 +404,7 @@ Server *server_start(const char *config) {
 bool server_refuses(const char *module_args, const char *config, const char *word, const char *file,
                     int line) {
     Server *s = server_new(module_args, config);
-    s->port = free_port();
+    take_port(s);
     bool up = try_up(s), said = server_logged(s, word);
     client_disconnect(s->client);
     kill_now(s);
@@ -414,6 +454,12 @@ void server_restart(Server *s, Stop how) {
     server_up(s);
 }
 
+void server_restart_unseen(Server *s, Stop how, Server *replica) {
+    kill(replica->pid, SIGSTOP);
+    server_restart(s, how);
+    kill(replica->pid, SIGCONT);
+}
+
 void server_reconfigure(Server *s, const char *module_args, const char *config) {
     if (module_args) {
         free(s->module_args);
@@ -435,6 +481,7 @@ static void after_test(void) {
         servers = s->next;
         free(s->config);
         free(s->module_args);
+        if (s->port_claim > 0) close(s->port_claim);
         free(s);
     }
 }
@@ -458,11 +505,10 @@ long long server_info(Server *s, const char *field) {
 }
 
 bool server_wait_info(Server *s, const char *field, const char *value) {
-    for (unsigned waited = 0; waited <= INFO_MS; waited += STEP_MS) {
+    for (unsigned waited = 0; waited <= INFO_MS; waited += wait_step(waited)) {
         const char *now = info_field(command(s->client, "INFO everything"), field);
         if (now && strncmp(now, value, strlen(value)) == 0) return true;
         if (!s->client->redis) break;
-        pause_ms(STEP_MS);
     }
     CHECK_FAIL("INFO %s does not become %s", field, value);
     server_print_log(s);
@@ -470,11 +516,10 @@ bool server_wait_info(Server *s, const char *field, const char *value) {
 }
 
 void server_wait_for_replica(Server *primary, Server *replica) {
-    for (unsigned waited = 0; waited <= INFO_MS; waited += STEP_MS) {
+    for (unsigned waited = 0; waited <= INFO_MS; waited += wait_step(waited)) {
         long long there = server_info(replica, "slave_repl_offset");
         if (there >= 0 && there == server_info(primary, "master_repl_offset")) return;
         if (!primary->client->redis || !replica->client->redis) break;
-        pause_ms(STEP_MS);
     }
     CHECK_FAIL("the replica does not reach the primary's offset");
     server_print_log(replica);

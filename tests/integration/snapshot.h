@@ -1,7 +1,8 @@
 /* Everything a server holds, to be compared: between servers, or before and after a restart.
  *
- * For every key in every database: its name, type, bytes (GET for strings, DUMP for others), whether it expires, and for
- * filters the reply of BF.INFO. Bytes are kept as length and 64-bit digest. */
+ * For every key in every database: its name, type, bytes (GET for strings, DUMP for others),
+ * whether it expires, and for filters the reply of BF.INFO. Bytes are kept as length and 64-bit
+ * digest. */
 #ifndef SNAPSHOT_H
 #define SNAPSHOT_H
 

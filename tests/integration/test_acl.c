@@ -1,4 +1,5 @@
-/* Access rights: who may use a filter needs rights on its name alone, and has none on its shards. */
+/* Access rights: who may use a filter needs rights on its name alone, and has none on its shards.
+ */
 #include "check.h"
 #include "client.h"
 
@@ -102,11 +103,15 @@ TEST(categories_where_the_server_has_them) {
     }
     EXPECT(s->client, "...+@write...+@fast...", "COMMAND INFO BF.ADD");
     EXPECT(s->client, "...+@read...+@fast...", "COMMAND INFO BF.EXISTS");
-    EXPECT(s->client, "...+@write...+@admin...+@dangerous...", "COMMAND INFO BF.DESCRIPTOR");
-    Client *c = user(s, "crawler", "~seen +@bloom -@dangerous");
+    EXPECT(s->client, "...+@read...", "COMMAND INFO BF.DESCRIPTOR");
+    EXPECT(s->client, "...+@write...+@admin...+@dangerous...", "COMMAND INFO BF.SETDESCRIPTOR");
+    Client *c = user(s, "crawler", "~seen +@bloom");
     EXPECT(c, ":1", "BF.ADD seen a");
     EXPECT(c, ":1", "BF.EXISTS seen a");
-    EXPECT(c, "-NOPERM...", "BF.DESCRIPTOR seen");
+    EXPECT(c, "\"BFD...", "BF.DESCRIPTOR seen");
+    EXPECT(c, "-NOPERM...", "BF.SETDESCRIPTOR seen x");
+    EXPECT(c, "-NOPERM...", "BF.NEXTID seen 0000000000000000");
+    EXPECT(c, "-NOPERM...", "BF.LEAVES seen");
     EXPECT(c, "-NOPERM...", "GET seen");
     Client *reader = user(s, "reader", "~seen +@bloom -@write");
     EXPECT(reader, ":1", "BF.EXISTS seen a");

@@ -1,4 +1,5 @@
-/* scripts/bfcopy: filters from server to server, also from RedisBloom, for which a stand-in answers from its dumps. */
+/* scripts/bfcopy: filters from server to server, also from RedisBloom, for which a stand-in answers
+ * from its dumps. */
 #include "check.h"
 #include "client.h"
 #include "fixture.h"
@@ -16,7 +17,8 @@
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Runs bfcopy between the servers at two ports; what it printed, errors included, is freed after the test. */
+/* Runs bfcopy between the servers at two ports; what it printed, errors included, is freed after
+ * the test. */
 static const char *run(int from, int to, const char *arguments, int *status) {
     char line[1024];
     snprintf(line, sizeof line,
@@ -58,7 +60,7 @@ static void check_equal(Client *a, const char *akey, Client *b, const char *bkey
 /* No key of a copy that was not finished, and none of its shards. */
 static void check_no_rest(Client *c) {
     EXPECT(c, "*0", "KEYS bfcopy:*");
-    for (int i = 0; i < 200; i++) {
+    for (int i = 0; i < 6000; i++) {
         long long nshards = 0, nlisted = 0;
         const redisReply *keys = command(c, "KEYS *");
         for (size_t j = 0; j < keys->elements; j++) {
@@ -72,7 +74,7 @@ static void check_no_rest(Client *c) {
             }
         }
         if (nshards == nlisted) return;
-        pause_ms(50);
+        pause_ms(10);
     }
     CHECK_FAIL("shards are left behind");
 }
@@ -101,7 +103,7 @@ TEST(copies_filters_and_verifies_them) {
 TEST(copies_what_matches_a_pattern) {
     Server *s1 = server_start(NULL), *s2 = server_start(NULL);
     Client *a = s1->client, *b = s2->client;
-    for (int i = 0; i < 5; i++) EXPECT(a, ":1", "BF.ADD crawl:%d item%d", i, i);
+    for (int i = 0; i < 5; i++) EXPECT(a, "*1 :1", "BF.INSERT crawl:%d SEED 1 ITEMS item%d", i, i);
     EXPECT(a, ":1", "BF.ADD other x");
     EXPECT(a, "+OK", "SET crawl:string x");
     EXPECT(b, ":1", "BF.ADD crawl:3 mine");
@@ -144,6 +146,7 @@ TEST(says_what_it_cannot_do_and_changes_nothing) {
 TEST(keeps_the_time_to_live_and_removes_what_a_killed_run_left) {
     Server *s1 = server_start(NULL), *s2 = server_start(NULL);
     Client *a = s1->client, *b = s2->client;
+    EXPECT(a, "+OK", "BF.RESERVE k 0.01 100 SEED 1");
     EXPECT(a, "*2 :1 :1", "BF.MADD k a b");
     EXPECT(a, ":1", "EXPIRE k 10000");
     const redisReply *header = command(a, "BF.SCANDUMP k 0");

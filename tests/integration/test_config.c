@@ -3,6 +3,7 @@
 #include "client.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
@@ -18,8 +19,8 @@ static void check_settings(Client *c, const char *error, const char *size, const
     }
 }
 
-/* What BF.ADD makes of them. The error rate and the shard size show in the plan's numbers, so a filter made with the
- * settings spelled out must look the same. */
+/* What BF.ADD makes of them. The error rate and the shard size show in the plan's numbers, so a
+ * filter made with the settings spelled out must look the same. */
 static void check_effect(Client *c, const char *error, const char *size, const char *expansion,
                          const char *shard) {
     static int nfilters;
@@ -37,8 +38,8 @@ static void check_effect(Client *c, const char *error, const char *size, const c
 
 TEST(defaults) {
     Client *c = server_start(NULL)->client;
-    check_settings(c, "0.01", "100", "2", "33554432");
-    check_effect(c, "0.01", "100", "2", "33554432");
+    check_settings(c, "0.01", "100", "2", "8388608");
+    check_effect(c, "0.01", "100", "2", "8388608");
     EXPECT(c, "*8 ...", "CONFIG GET bf.*");
 }
 
@@ -59,11 +60,11 @@ TEST(module_arguments_named_like_the_settings) {
 
 TEST(legacy_module_arguments) {
     Client *c = server_start_with("ERROR_RATE 0.002 INITIAL_SIZE 4000", NULL)->client;
-    check_settings(c, "0.002", "4000", "2", "33554432");
-    check_effect(c, "0.002", "4000", "2", "33554432");
+    check_settings(c, "0.002", "4000", "2", "8388608");
+    check_effect(c, "0.002", "4000", "2", "8388608");
     c = server_start_with("initial_size 5 error_rate 0.1", NULL)->client;
-    check_settings(c, "0.1", "5", "2", "33554432");
-    check_effect(c, "0.1", "5", "2", "33554432");
+    check_settings(c, "0.1", "5", "2", "8388608");
+    check_effect(c, "0.1", "5", "2", "8388608");
 }
 
 TEST(settings_in_redis_conf) {
@@ -79,8 +80,8 @@ TEST(settings_in_redis_conf) {
 TEST(redis_conf_overrides_module_arguments) {
     Client *c =
         server_start_with("ERROR_RATE 0.002 INITIAL_SIZE 4000", "bf.error-rate 0.0005")->client;
-    check_settings(c, "0.0005", "4000", "2", "33554432");
-    check_effect(c, "0.0005", "4000", "2", "33554432");
+    check_settings(c, "0.0005", "4000", "2", "8388608");
+    check_effect(c, "0.0005", "4000", "2", "8388608");
 }
 
 TEST(config_set_takes_effect_at_once) {
@@ -95,9 +96,9 @@ TEST(config_set_takes_effect_at_once) {
     check_effect(c, "0.00001", "12345", "4", "8192");
     CHECK_STR(command_text(c, "BF.INFO before"), before);
     EXPECT(c, "+OK",
-           "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 bf.shard-size 32mb");
-    check_settings(c, "0.01", "100", "2", "33554432");
-    check_effect(c, "0.01", "100", "2", "33554432");
+           "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 bf.shard-size 8mb");
+    check_settings(c, "0.01", "100", "2", "8388608");
+    check_effect(c, "0.01", "100", "2", "8388608");
 }
 
 /* BF.RESERVE and BF.PLAN take from the settings what they are not told. */
@@ -129,8 +130,8 @@ TEST(config_set_refuses_nonsense) {
     EXPECT(c, "-ERR...", "CONFIG SET bf.initial-size 1099511627777");
     EXPECT(c, "-ERR...", "CONFIG SET bf.shard-size 1");
     EXPECT(c, "-ERR...", "CONFIG SET bf.shard-size 1gb");
-    check_settings(c, "0.01", "100", "2", "33554432");
-    check_effect(c, "0.01", "100", "2", "33554432");
+    check_settings(c, "0.01", "100", "2", "8388608");
+    check_effect(c, "0.01", "100", "2", "8388608");
 }
 
 /* Each names what is wrong in the log. */
@@ -176,4 +177,19 @@ TEST(config_rewrite) {
     CHECK(strstr(file, "bf.error-rate 0.0003") || strstr(file, "bf.error-rate \"0.0003\""));
     CHECK(strstr(file, "bf.expansion 5") != NULL);
     CHECK(strstr(file, "INITIAL_SIZE 4000") || strstr(file, "bf.initial-size 4000"));
+}
+
+/* RedisBloom is called bf, and some servers come with it. Any module of that name will do here: a copy of our own. */
+TEST(another_module_called_bf_is_named_as_the_reason) {
+    Server *s = server_start("enable-module-command yes");
+    const char *module = getenv("MODULE");
+    char line[1024];
+    snprintf(line, sizeof(line), "cp '%s' '%s/other.so'",
+             module && *module ? module : "./shardbloom.so", s->dir);
+    REQUIRE(system(line) == 0);
+    EXPECT(s->client, "-ERR...", "MODULE LOAD %s/other.so", s->dir);
+    CHECK_LOGGED(s, "a module called bf is loaded already");
+    CHECK_LOGGED(s, "RedisBloom, which has the same commands: remove its loadmodule line");
+    CHECK(!server_logged(s, "this server has no"));
+    EXPECT(s->client, ":1", "BF.ADD k a"); /* the first one goes on */
 }

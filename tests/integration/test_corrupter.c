@@ -5,10 +5,11 @@
  * Short and the same in every run; with SECONDS=n (make integration ONLY=corrupter SECONDS=n) each test goes on for that
  * long with new seeds. */
 #include "check.h"
-#include "chunk.h"
+#include "core/chunk.h"
 #include "client.h"
 #include "corrupt.h"
-#include "descriptor.h"
+#include "primary.h"
+#include "core/encoding.h"
 #include "snapshot.h"
 
 #include <stdio.h>
@@ -268,7 +269,15 @@ static bool restore_one(Client *c, const Bytes dumps[NSHAPES], int n) {
     return accepted;
 }
 
+/* Redis 8.6 counts the peak at each allocation, and so also what it takes itself, for a moment, when it unpacks a string
+ * whose forged length says 4 GB: a plain string does the same there without any module. So with compression it is what
+ * is in use after each payload that must stay small, and without it also what was in use while it was read. */
+static void check_memory(Server *s, bool compressed, double limit) {
+    CHECK_RANGE((double)server_info(s, compressed ? "used_memory" : "used_memory_peak"), 0, limit);
+}
+
 static void check_restore(const char *compression) {
+    const bool compressed = strcmp(compression, "yes") == 0;
     char config[128];
     snprintf(config, sizeof config,
              "appendonly yes\nappendfsync no\nauto-aof-rewrite-percentage 0\nrdbcompression %s",
@@ -283,10 +292,8 @@ static void check_restore(const char *compression) {
     for (; go_on(done, 1200); done++) {
         naccepted += restore_one(c, dumps, done);
         if (check_failures() > 3) return;
-        if (done % 400 == 399) {
-            persist(s);
-            CHECK_RANGE((double)server_info(s, "used_memory_peak"), 0, (double)used + MAX_GROWTH);
-        }
+        check_memory(s, compressed, (double)used + MAX_GROWTH);
+        if (done % 400 == 399) persist(s);
     }
     CHECK(naccepted > done / 50 && naccepted < done);
     if (in_detail()) printf("    %d payloads, %d accepted\n", done, naccepted);
@@ -581,10 +588,8 @@ static void check_streams(const Stream *streams, unsigned nstreams) {
     int done = 0, ncomplete = 0;
     for (; go_on(done, 900) && check_failures() < 4; done++) {
         ncomplete += load_one(c, streams, nstreams, done);
-        if (done % 400 == 399) {
-            persist(s);
-            CHECK_RANGE((double)server_info(s, "used_memory_peak"), 0, (double)used + MAX_GROWTH);
-        }
+        check_memory(s, false, (double)used + MAX_GROWTH);
+        if (done % 400 == 399) persist(s);
     }
     CHECK(ncomplete > done / 50 && ncomplete < done);
     if (in_detail()) printf("    %d streams, %d became filters\n", done, ncomplete);
@@ -651,10 +656,21 @@ TEST(corrupted_redisbloom_chunks) {
     for (int i = 0; i < 2 * NNAMES; i++) stream_free(&streams[i]);
 }
 
-/* ---- BF.DESCRIPTOR ---- */
+/* ---- BF.SETDESCRIPTOR ---- */
 
+/* Whether the server took it. */
+static bool set_descriptor(Primary *primary, const char *key, const Bytes *bytes) {
+    primary_send(primary, "BF.SETDESCRIPTOR %s %b", key, bytes->data, bytes->nbytes);
+    Bytes now = ask_bytes(primary->replica->client, "BF.DESCRIPTOR %s", key);
+    const bool taken = now.nbytes > 0 && now.nbytes == bytes->nbytes &&
+                       memcmp(now.data, bytes->data, now.nbytes) == 0;
+    bytes_free(&now);
+    return taken;
+}
+
+/* Only a primary can send them. */
 TEST(corrupted_descriptors) {
-    Server *s = server_start("appendonly yes\nappendfsync no");
+    Server *s = server_start("appendonly yes\nappendfsync no\nreplica-read-only no");
     Client *c = s->client;
     Bytes bytes[NSHAPES];
     int done = 0, naccepted = 0;
@@ -664,12 +680,13 @@ TEST(corrupted_descriptors) {
         bytes[i] = ask_bytes(c, "BF.DESCRIPTOR shape");
         EXPECT(c, ":1", "DEL shape");
     }
+    Primary primary = primary_start(s);
     for (; go_on(done, 1500) && check_failures() < 4; done++) {
         Bytes wrong = bytes_copy(bytes[done % NSHAPES].data, bytes[done % NSHAPES].nbytes);
         corrupt(&wrong, &bytes[corrupt_draw(NSHAPES)], PAYLOAD_HEAD);
         /* Often onto a filter that is there: with the same id it is replaced. */
         const char *key = corrupt_draw(2) ? "d" : "e";
-        if (strcmp(ask(c, "BF.DESCRIPTOR %s %b", key, wrong.data, wrong.nbytes), "+OK") == 0) {
+        if (set_descriptor(&primary, key, &wrong)) {
             naccepted++;
             exercise(c, key, done);
             if (corrupt_draw(3)) ask(c, "DEL %s", key);
@@ -682,6 +699,7 @@ TEST(corrupted_descriptors) {
     }
     CHECK(naccepted > done / 50 && naccepted < done);
     if (in_detail()) printf("    %d descriptors, %d accepted\n", done, naccepted);
+    primary_stop(&primary);
     wait_for_sweeper(s);
     check_restart(s);
     for (int i = 0; i < NSHAPES; i++) bytes_free(&bytes[i]);

@@ -1,9 +1,10 @@
-/* Any words to any command: the server answers, in time and with an error that is known, and what is refused creates
- * nothing. And items of any kind, by every command that takes some, plain, in transactions and in scripts, against the
- * exact set.
+/* Any words to any command: the server answers, in time and with an error that is known, and what
+ * is refused creates nothing. And items of any kind, by every command that takes some, plain, in
+ * transactions and in scripts, against the exact set.
  *
- * Short and with the same words in every run; SEED=n takes another seed, SECONDS=n (make integration ONLY=fuzz_commands SECONDS=n)
- * goes on for that long with new ones. What fails names its seed. */
+ * Short and with the same words in every run; SEED=n takes another seed, SECONDS=n (make
+ * integration ONLY=fuzz_commands SECONDS=n) goes on for that long with new ones. What fails names
+ * its seed. */
 #include "check.h"
 #include "client.h"
 #include "corrupt.h"
@@ -208,23 +209,25 @@ TEST(numbers_at_the_edges) {
 
 /* ---- any words ---- */
 
-/* What each command's arguments are: k key, e error, n number, o option with value, i item, I items, f field, b bytes. */
+/* What each command's arguments are: k key, e error, n number, o option with value, i item, I
+ * items, f field, b bytes. */
 static const char *const shapes[][2] = {
-    {"BF.RESERVE", "kenooo"}, {"BF.ADOPT", "kooooo"},   {"BF.ADD", "ki"},
-    {"BF.MADD", "kI"},        {"BF.INSERT", "kooItI"},  {"BF.INSERT", "kootI"},
-    {"BF.EXISTS", "ki"},      {"BF.MEXISTS", "kI"},     {"BF.CARD", "k"},
-    {"BF.INFO", "kf"},        {"BF.INFO", "k"},         {"BF.PLAN", "enoo"},
-    {"BF.SHARDS", "k"},       {"BF.HEAL", "k"},         {"BF.SCANDUMP", "kn"},
-    {"BF.LOADCHUNK", "knb"},  {"BF.DESCRIPTOR", "k"},   {"BF.DESCRIPTOR", "kb"},
-    {"BF.OWNER", "k"},        {"BF.DESCRIPTOR", "kbn"}, {"BF.LEAVES", "k"},
+    {"BF.RESERVE", "kenooo"}, {"BF.ADOPT", "kooooo"},  {"BF.ADD", "ki"},
+    {"BF.MADD", "kI"},        {"BF.INSERT", "kooItI"}, {"BF.INSERT", "kootI"},
+    {"BF.EXISTS", "ki"},      {"BF.MEXISTS", "kI"},    {"BF.CARD", "k"},
+    {"BF.INFO", "kf"},        {"BF.INFO", "k"},        {"BF.PLAN", "enoo"},
+    {"BF.SHARDS", "k"},       {"BF.HEAL", "k"},        {"BF.SCANDUMP", "kn"},
+    {"BF.LOADCHUNK", "knb"},  {"BF.DESCRIPTOR", "k"},  {"BF.SETDESCRIPTOR", "kb"},
+    {"BF.OWNER", "k"},        {"BF.NEXTID", "kn"},     {"BF.LEAVES", "k"},
+    {"BF.SHARDS", "konon"},   {"BF.HEALED", "knn"},
 };
 
 static const char *const keys[] = {"f0",   "f1",   "f2",     "fixed",    "new0", "new1",
                                    "new2", "list", "string", "{tag}new", "half", ""};
-static const char *const options[] = {"EXPANSION", "NONSCALING", "SEED",   "SHARDSIZE", "CAPACITY",
-                                      "ERROR",     "NOCREATE",   "ITEMS",  "PREFIX",    "BLOCKS",
-                                      "BITS",      "SEEDS",      "DIGEST", "items",     "Error",
-                                      "LAYERS",    "MD5",        "NONE",   "bitmap",    "SEED\r\n"};
+static const char *const options[] = {
+    "EXPANSION", "NONSCALING", "SEED", "SHARDSIZE", "CAPACITY", "ERROR",   "NOCREATE", "ITEMS",
+    "PREFIX",    "BLOCKS",     "BITS", "SEEDS",     "DIGEST",   "items",   "Error",    "FROM",
+    "COUNT",     "LAYERS",     "MD5",  "NONE",      "bitmap",   "SEED\r\n"};
 static const char *const fields[] = {"CAPACITY",  "SIZE",     "FILTERS",    "ITEMS",
                                      "EXPANSION", "capacity", "CAPACITIES", ""};
 
@@ -432,6 +435,7 @@ static struct {
     Bytes item[NITEMS];
     bool contained[NFILTERS][NITEMS];
     long long card[NFILTERS];
+    bool loses_arrays; /* scripts_lose_arrays */
     long long nfalse,
         nfresh; /* items never added that were taken for known, and all that were asked for */
 } set;
@@ -480,6 +484,28 @@ static void check_answer(Op op, int filter, unsigned item, const redisReply *r) 
     *contained = true; /* also if it was taken for known: then it stays so */
 }
 
+/* Valkey 9.1 gives a script the first error of an array in place of the array: so for a batch into the full filter. */
+static bool scripts_lose_arrays(Client *c) {
+    EXPECT(c, "+OK", "BF.RESERVE probe 0.01 1 NONSCALING");
+    EXPECT(c, ":1", "BF.ADD probe a");
+    const long long n =
+        command_int(c, "EVAL %s 0", "return #redis.pcall('BF.MADD', 'probe', 'a', 'b')");
+    EXPECT(c, ":1", "DEL probe");
+    return n != 2;
+}
+
+/* Then the same is sent without a script: what the script has added is known now, and the rest is refused again. */
+static redisReply *ask_again(Client *c, const Args *args, redisReply *lost) {
+    const char *full = "ERR non scaling filter is full"; /* and what came behind it in the array */
+    CHECK(strncmp(lost->str, full, strlen(full)) == 0);
+    freeReplyObject(lost);
+    set.card[FIXED] = FIXED_CAPACITY;
+    Args plain = *args; /* EVAL script 1 key name item... */
+    plain.argv[3] = args->argv[4], plain.lens[3] = args->lens[4];
+    plain.argv[4] = args->argv[3], plain.lens[4] = args->lens[3];
+    return redisCommandArgv(c->redis, plain.n - 3, plain.argv + 3, plain.lens + 3);
+}
+
 static void check_round(Client *c) {
     static const char *const names[] = {"BF.ADD", "BF.MADD", "BF.INSERT", "BF.EXISTS",
                                         "BF.MEXISTS"};
@@ -514,6 +540,9 @@ static void check_round(Client *c) {
         r = redisCommand(c->redis, "EXEC");
         result = r && r->type == REDIS_REPLY_ARRAY && r->elements == 1 ? r->element[0] : NULL;
     }
+    if (set.loses_arrays && way == 2 && filter == FIXED && !one && op < EXISTS && r &&
+        r->type == REDIS_REPLY_ERROR)
+        r = result = ask_again(c, &args, r);
     if (CHECK(result != NULL) && one) {
         check_answer(op, filter, items[0], result);
     } else if (result && CHECK(result->type == REDIS_REPLY_ARRAY && result->elements == n)) {
@@ -543,6 +572,7 @@ static void compare(uint64_t seed) {
     memset(set.contained, 0, sizeof set.contained);
     memset(set.card, 0, sizeof set.card);
     set.nfalse = set.nfresh = 0;
+    set.loses_arrays = scripts_lose_arrays(c);
     for (int i = 0; i < NFILTERS; i++) EXPECT(c, "+OK", reserves[i]);
     for (int i = 0; i < NROUNDS && !check_failures(); i++) check_round(c);
     CHECK(set.nfresh > 500);

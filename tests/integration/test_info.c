@@ -25,6 +25,7 @@ TEST(info_has_a_section_of_its_own) {
 TEST(info_counts_what_is_asked_for) {
     Server *s = server_start(NULL);
     Client *c = s->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.01 100 SEED 1");
     EXPECT(c, ":1", "BF.ADD k a");
     EXPECT(c, ":0", "BF.ADD k a");
     EXPECT(c, "*3 :1 :1 :0", "BF.MADD k b c b");
@@ -129,7 +130,7 @@ TEST(info_agrees_with_the_filters) {
     server_restart(s, STOP_NOSAVE);
     check_totals(s, "restarted from a rewritten append-only file");
     EXPECT(c, "+OK", "FLUSHALL ASYNC");
-    REQUIRE(server_wait_info(s, "lazyfree_pending_objects", "0"));
+    REQUIRE(server_wait_info(s, "bf_filters", "0"));
     check_totals(s, "flushed");
     CHECK_FIELD(s, "bf_shards", 0);
     CHECK_FIELD(s, "bf_items", 0);
@@ -155,6 +156,7 @@ TEST(info_agrees_on_replicas) {
 /* An append-only file repeats old commands; nobody asked for them in this life. */
 TEST(work_is_counted_from_the_start_of_the_server) {
     Server *s = server_start("appendonly yes\nappendfsync always");
+    EXPECT(s->client, "+OK", "BF.RESERVE k 0.01 100 SEED 1");
     EXPECT(s->client, "*3 :1 :1 :1", "BF.MADD k a b c");
     CHECK_FIELD(s, "bf_items_added", 3);
     server_restart(s, STOP_NOSAVE);
@@ -222,12 +224,13 @@ static void check_settings(Client *c, const char *error_rate, const char *initia
 TEST(config_get_shows_all_settings) {
     Client *c = server_start(NULL)->client;
     CHECK_INT((long long)command(c, "CONFIG GET bf.*")->elements, 8);
-    check_settings(c, "0.01", "100", "2", "33554432");
+    check_settings(c, "0.01", "100", "2", "8388608");
     EXPECT(c, "+OK", "CONFIG SET bf.error-rate 1e-4 bf.shard-size 1mb");
     check_settings(c, "1e-4", "100", "2", "1048576");
 }
 
-/* Starts a server with the settings and the loadmodule line of the file that CONFIG REWRITE has left. */
+/* Starts a server with the settings and the loadmodule line of the file that CONFIG REWRITE has
+ * left. */
 static Server *start_from_rewritten(Server *s) {
     char *file = server_read_file(s, "redis.conf", NULL), *kept = calloc(1, strlen(file) + 2);
     for (char *line = strtok(file, "\n"); line; line = strtok(NULL, "\n")) {
@@ -263,7 +266,7 @@ TEST(rewritten_settings_are_read_back) {
     check_survives_rewrite(
         "", "bf.error-rate 1e-5\nbf.initial-size 5000\nbf.expansion 4\nbf.shard-size 64kb", NULL,
         set);
-    const char *const untouched[] = {"0.01", "100", "2", "33554432"};
+    const char *const untouched[] = {"0.01", "100", "2", "8388608"};
     check_survives_rewrite("", NULL, NULL, untouched);
 }
 
@@ -271,10 +274,11 @@ TEST(rewritten_arguments_are_read_back) {
     const char *const arguments[] = {"0.001", "700", "3", "8192"};
     check_survives_rewrite("ERROR_RATE 0.001 INITIAL_SIZE 700 EXPANSION 3 SHARD_SIZE 8kb", NULL,
                            NULL, arguments);
-    /* What was set since wins over the arguments, also when it is what would be the default without them. */
-    const char *const both[] = {"0.01", "100", "2", "33554432"};
+    /* What was set since wins over the arguments, also when it is what would be the default without
+     * them. */
+    const char *const both[] = {"0.01", "100", "2", "8388608"};
     check_survives_rewrite("ERROR_RATE 0.001 INITIAL_SIZE 700 EXPANSION 3 SHARD_SIZE 8kb", NULL,
                            "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 "
-                           "bf.shard-size 32mb",
+                           "bf.shard-size 8mb",
                            both);
 }

@@ -1,8 +1,10 @@
-/* The model test: thousands of random operations on a handful of filters in several databases of a primary with a
- * replica, among them everything that can happen to keys and to servers, against an exact model. After every step the
- * answers must be right; at quiet points the keys of both servers must be exactly those that the live filters imply.
+/* The model test: thousands of random operations on a handful of filters in several databases of a
+ * primary with a replica, among them everything that can happen to keys and to servers, against an
+ * exact model. After every step the answers must be right; at quiet points the keys of both servers
+ * must be exactly those that the live filters imply.
  *
- * On failure it looks for the shortest beginning of the same sequence that fails, and prints how to repeat it.
+ * On failure it looks for the shortest beginning of the same sequence that fails, and prints how to
+ * repeat it.
  *
  *     SEED=7 OPS=120 build/.../test_model fresh     that sequence
  *     make soak SECONDS=600                          one sequence after the other */
@@ -22,7 +24,7 @@ enum {
     SOAK_OPS = 10000,
     SAMPLE = 64,
     STEP_MS = 10,
-    LIMIT_MS = 30000,
+    LIMIT_MS = 60000,
     MAX_QUEUED = 5,
     NREMEMBERED = 12,
 };
@@ -34,6 +36,7 @@ typedef struct {
     Model model;
     unsigned nsteps;
     int checked_db;
+    bool strays;                 /* the server does; see keep_from_straying */
     char last[NREMEMBERED][300]; /* what was done, for people */
     char why[700];               /* empty until something is wrong */
 } World;
@@ -95,8 +98,8 @@ static bool wait_for_sync(World *world) {
     return wrong(world, "the replica does not catch up");
 }
 
-/* After a full resync a server has no complete AOF until it has written a new one: a crash then takes it back to the
- * old one, whatever is stored. */
+/* After a full resync a server has no complete AOF until it has written a new one: a crash then
+ * takes it back to the old one, whatever is stored. */
 static bool wait_for_aof(World *world, Server *s) {
     for (unsigned waited = 0; waited < LIMIT_MS; waited += STEP_MS) {
         if (info_number(s, "persistence", "aof_rewrite_in_progress") == 0 &&
@@ -273,7 +276,8 @@ static bool transaction(World *world, const Op *ops, int n) {
     return ok;
 }
 
-/* The same in a script: its arguments are the commands, each with the number of its words before it. */
+/* The same in a script: its arguments are the commands, each with the number of its words before
+ * it. */
 static bool script(World *world, const Op *ops, int n) {
     static const char *const code =
         "local r, i = {}, 1 while i <= #ARGV do local n = tonumber(ARGV[i]) "
@@ -311,6 +315,23 @@ static void trace(const World *world, const Op *op, const char *mark) {
     printf("      %5u  %s%.240s\n", world->nsteps + 1, mark, text);
 }
 
+/* Valkey 8.1.1, where a module listens, stays in the other database after COPY … DB of a string, on the replica and in the
+ * AOF too (docs/servers.md). It gets such a COPY within one database only, and in a transaction any COPY. */
+static bool does_stray(Server *s) {
+    command(s->client, "SET probe x");
+    command(s->client, "COPY probe copied DB 1");
+    const bool strays = command_int(s->client, "EXISTS probe") == 0;
+    command(s->client, "SELECT 0");
+    command(s->client, "FLUSHALL");
+    return strays;
+}
+
+static void keep_from_straying(const World *world, Op *op, bool queued) {
+    if (world->strays && op->kind == OP_COPY &&
+        (queued || world->model.at[op->db][op->name].kind == STRING))
+        op->db2 = op->db;
+}
+
 static bool several(World *world, const Op *op) {
     Op ops[MAX_QUEUED];
     const int n = 2 + (int)(op->variant >> 1) % (MAX_QUEUED - 1);
@@ -318,13 +339,15 @@ static bool several(World *world, const Op *op) {
         ops[i] = op_draw_simple(&world->random);
         if (op->variant & 64) ops[i].name = op->name; /* all on one key */
         if (op->variant & 64) ops[i].db = op->db;
+        keep_from_straying(world, &ops[i], true);
         if (ops[i].kind == OP_DUMP) ops[i].kind = OP_CARD; /* a RESTORE is sent before it is run */
         trace(world, &ops[i], op->variant & 1 ? "transaction: " : "script: ");
     }
     return op->variant & 1 ? transaction(world, ops, n) : script(world, ops, n);
 }
 
-/* Asks for every contained item by itself: 1, or, if allowed, SHARDLOST, which is noted in lost[]. */
+/* Asks for every contained item by itself: 1, or, if allowed, SHARDLOST, which is noted in lost[].
+ */
 static bool ask_each(World *world, const Value *value, const char *name, bool *lost) {
     for (int i = 0; i < NITEMS; i++)
         if (value_contains(value, i)) redisAppendCommand(world->conn, "BF.EXISTS %s i%d", name, i);
@@ -425,8 +448,9 @@ static void resync(World *world, unsigned variant) {
     }
 }
 
-/* Not made for a primary with replicas: it drops keys that have expired without telling them, and it overwrites the
- * snapshot of a resync that is under way. So the former are made to go before, and the latter is waited for. */
+/* Not made for a primary with replicas: it drops keys that have expired without telling them, and
+ * it overwrites the snapshot of a resync that is under way. So the former are made to go before,
+ * and the latter is waited for. */
 static bool reload(World *world) {
     if (!wait_for_sync(world)) return false;
     tell(world->primary, "CLIENT UNPAUSE");
@@ -503,6 +527,7 @@ static void start(World *world, uint64_t seed) {
              choice & 16 ? "yes" : "no");
     if (getenv("VERBOSE")) printf("%s\n", config);
     world->primary = server_start(config);
+    world->strays = does_stray(world->primary);
     world->replica = server_start(config);
     follow(world->replica, world->primary);
     reconnect(world);
@@ -516,13 +541,15 @@ static void stop(World *world) {
     model_free(&world->model);
 }
 
-/* Runs the first nops operations of a seed. True if all was right; else world tells what was not. */
+/* Runs the first nops operations of a seed. True if all was right; else world tells what was not.
+ */
 static bool run(World *world, uint64_t seed, unsigned nops) {
     const unsigned nfailures = check_failures();
     start(world, seed);
     bool ok = world->conn && !world->conn->err && check_failures() == nfailures;
     for (world->nsteps = 0; ok && world->nsteps < nops; world->nsteps++) {
-        const Op op = op_draw(&world->random);
+        Op op = op_draw(&world->random);
+        keep_from_straying(world, &op, false);
         char *text = world->last[world->nsteps % NREMEMBERED];
         op_describe(&world->model, &op, text, sizeof(world->last[0]));
         trace(world, &op, "");
@@ -583,16 +610,18 @@ TEST(fixed_seed) {
     CHECK_UINT(ndone, SHORT_OPS);
 }
 
-/* SEED and OPS choose the sequence; SOAK_SECONDS makes it many. */
-TEST(fresh_seed) {
+/* SEED and OPS choose the sequence. SOAK_SECONDS makes it many, from the clock unless SEED says
+ * where to begin; without it the seed is always the same, since `make test` must not find by chance
+ * what `make soak` looks for. */
+TEST(chosen_seed) {
     const unsigned long long seconds = number_from("SOAK_SECONDS"), ops = number_from("OPS");
     const time_t begin = time(NULL);
     uint64_t seed = number_from("SEED");
-    if (!seed) seed = (uint64_t)begin % 1000000;
+    if (!seed) seed = seconds ? (uint64_t)begin % 1000000 : 21;
     unsigned nseeds = 0, ndone = 0;
     do {
         const unsigned nops = ops ? (unsigned)ops : seconds ? SOAK_OPS : SHORT_OPS;
-        printf("    %lld s: %u sequences, %u operations; now seed %llu\n",
+        printf("    %lld s: %u sequences, %u operations; now SEED=%llu\n",
                (long long)(time(NULL) - begin), nseeds, ndone, (unsigned long long)seed);
         if (!check_seed(seed++, nops, &ndone)) return;
         nseeds++;

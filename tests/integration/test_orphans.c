@@ -39,11 +39,12 @@ static void check_run(Server *s, const char *arguments, int want_status, const c
 }
 
 static void fill(Client *c, const char *name, int nitems) {
-    EXPECT(c, "+OK", "BF.RESERVE %s 0.001 %d SHARDSIZE 4096", name, nitems);
+    EXPECT(c, "+OK", "BF.RESERVE %s 0.001 %d SHARDSIZE 4096 SEED 1", name, nitems);
     CHECK(command_batches(c, "BF.MADD", name, "i", 0, nitems) > nitems / 2);
 }
 
-/* Makes orphans as a careless tool would: puts a filter's shards back after the filter was deleted. */
+/* Makes orphans as a careless tool would: puts a filter's shards back after the filter was deleted.
+ */
 static size_t make_orphans(Client *c, const char *name, int nitems) {
     fill(c, name, nitems);
     const char **shards = cluster_shards_of(c, name);
@@ -51,7 +52,7 @@ static size_t make_orphans(Client *c, const char *name, int nitems) {
     redisReply **dumps = keep(calloc(n, sizeof(*dumps)));
     for (size_t i = 0; i < n; i++) dumps[i] = command(c, "DUMP %s", shards[i]);
     EXPECT(c, ":1", "DEL %s", name);
-    for (int i = 0; i < 500 && command_int(c, "EXISTS %s", shards[n - 1]); i++) pause_ms(20);
+    for (int i = 0; i < 6000 && command_int(c, "EXISTS %s", shards[n - 1]); i++) pause_ms(10);
     for (size_t i = 0; i < n; i++)
         EXPECT(c, "+OK", "RESTORE %s 0 %b", shards[i], dumps[i]->str, (size_t)dumps[i]->len);
     return n;
@@ -171,7 +172,9 @@ TEST(deleted_on_the_source_of_a_migration) {
     EXPECT(move.cluster->node[0]->client, ":1", "DEL %s", move.name);
     CHECK_RUN(move.cluster->node[0], "--remove", 2, "...0 orphans of ...slots are on the move...");
     cluster_finish_slot(move.cluster, move.slot, 0, 1);
-    pause_ms(1000);
+    Router *router = router_new(move.cluster);
+    cluster_wait_sweepers(router);
+    router_free(router);
     int status;
     CHECK(strstr(run(move.cluster->node[2], "--quiet", &status), move.shards[0]));
     CHECK_INT(status, 1);
@@ -186,7 +189,9 @@ TEST(deleted_on_the_target_of_a_migration) {
     cluster_move_keys(move.cluster, 0, 1, descriptor);
     EXPECT(move.cluster->node[1]->client, "+OK", "ASKING");
     EXPECT(move.cluster->node[1]->client, ":1", "DEL %s", move.name);
-    pause_ms(500);
+    Router *router = router_new(move.cluster);
+    cluster_wait_sweepers(router);
+    router_free(router);
     CHECK_RUN(move.cluster->node[0], "--remove", 2, "...0 orphans of ...slots are on the move...");
     cluster_finish_slot(move.cluster, move.slot, 0, 1);
     check_nothing_left(&move);

@@ -1,5 +1,6 @@
-/* The promises about errors, through a real server: no false negative, no more false positives than promised, in filters
- * that are full, and in one that has grown by five orders of magnitude. And that the bits are plain strings. */
+/* The promises about errors, through a real server: no false negative, no more false positives than
+ * promised, in filters that are full, and in one that has grown by five orders of magnitude. And
+ * that the bits are plain strings. */
 #include "check.h"
 #include "client.h"
 
@@ -64,7 +65,8 @@ static bool receive_batch(Client *c, long long *sum) {
     return CHECK(ok);
 }
 
-/* `name key item...` for items first … first+n-1, several commands at a time; the sum of all answers, or -1. */
+/* `name key item...` for items first … first+n-1, several commands at a time; the sum of all
+ * answers, or -1. */
 static long long pipelined(Client *c, const char *name, const char *key, Writer *write,
                            long long first, long long n) {
     long long sum = 0, sent = 0, received = 0;
@@ -170,7 +172,7 @@ TEST(a_filter_for_a_billion_items_costs_nothing_before_it_is_used) {
     EXPECT(c, ":1", "DBSIZE");
     EXPECT(c, "*0", "BF.SHARDS k");
     EXPECT(c, "*1 :1000000000", "BF.INFO k CAPACITY");
-    CHECK_RANGE((double)(server_info(s, "used_memory") - before), 0, 500000);
+    CHECK_RANGE((double)(server_info(s, "used_memory") - before), -500000, 500000);
     EXPECT(c, "*3 :1 :1 :0", "BF.MADD k a b a");
     EXPECT(c, "*3 :1 :1 :0", "BF.MEXISTS k a b c");
     const redisReply *shards = command(c, "BF.SHARDS k");

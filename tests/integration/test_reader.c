@@ -1,4 +1,5 @@
-/* scripts/bfread, a reader of the format that shares no code with the module, must answer as the module does. */
+/* scripts/bfread, a reader of the format that shares no code with the module, must answer as the
+ * module does. */
 #include "check.h"
 #include "client.h"
 
@@ -8,8 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs the reader with these arguments, after the port of the server (0: none), and items on its standard input, one per
- * line. Returns what it printed, errors included. */
+/* Runs the reader with these arguments, after the port of the server (0: none), and items on its
+ * standard input, one per line. Returns what it printed, errors included. */
 static const char *run_reader(int port, const char *arguments, const char *lines, int *status) {
     char path[512], line[1024];
     const char *tmp = getenv("TMPDIR");
@@ -59,7 +60,7 @@ static void check_same_answers(Client *c, const char *key, const char *prefix, i
 
 TEST(reader_agrees_on_several_shards) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, "+OK", "BF.RESERVE sharded 0.01 20000 NONSCALING SHARDSIZE 4kb");
+    EXPECT(c, "+OK", "BF.RESERVE sharded 0.01 20000 NONSCALING SHARDSIZE 4kb SEED 1");
     CHECK(command_batches(c, "BF.MADD", "sharded", "s", 0, 1000) > 900);
     CHECK(command(c, "BF.SHARDS sharded")->elements > 5);
     check_same_answers(c, "sharded", "s", 2000, 500);
@@ -67,7 +68,7 @@ TEST(reader_agrees_on_several_shards) {
 
 TEST(reader_agrees_on_grown_filters) {
     Client *c = server_start(NULL)->client;
-    EXPECT(c, "+OK", "BF.RESERVE grown 0.2 10");
+    EXPECT(c, "+OK", "BF.RESERVE grown 0.2 10 SEED 1");
     CHECK(command_batches(c, "BF.MADD", "grown", "g", 0, 1000) > 700);
     CHECK(command_int(c, "BF.CARD grown") > 700);
     /* About 200 false positives, and they must be the same ones. */
@@ -84,6 +85,7 @@ TEST(reader_agrees_on_grown_filters) {
 TEST(reader_agrees_on_binary_items) {
     Client *c = server_start(NULL)->client;
     int status;
+    EXPECT(c, "+OK", "BF.RESERVE binary 0.01 100 SEED 1");
     EXPECT(c, "*4 :1 :1 :1 :1", "BF.MADD binary %b %b %b %b", "", (size_t)0, "\0", (size_t)1,
            "\r\n\xff", (size_t)3, "\0\0", (size_t)2);
     CHECK_STR(
@@ -98,7 +100,7 @@ TEST(reader_agrees_on_binary_items) {
     EXPECT(c, "+OK", "RENAME binary renamed");
     CHECK_STR(run_reader(c->server->port, "renamed '' x", "", &status), "1\n0\n");
     EXPECT(c, "+OK", "SELECT 3");
-    EXPECT(c, ":1", "BF.ADD {tag}name item");
+    EXPECT(c, "*1 :1", "BF.INSERT {tag}name SEED 1 ITEMS item");
     CHECK_STR(run_reader(c->server->port, "--db 3 '{tag}name' item x", "", &status), "1\n0\n");
     CHECK_INT(status, 0);
 }

@@ -1,7 +1,9 @@
 /* RedisBloom's filters: its hashes, its chunks (tests/assets), and headers that lie. */
 #include "check.h"
-#include "classic.h"
-#include "sizing.h"
+#include "core/classic.h"
+#include "core/encoding.h"
+#include "core/redisbloom.h"
+#include "core/sizing.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,7 +115,7 @@ static void memory_free(struct memory *memory) {
 static void store(struct memory *memory, uint64_t from, const uint8_t *bytes, uint64_t nbytes) {
     uint32_t layer;
     uint64_t offset;
-    if (CHECK(classic_locate(memory->descriptor, from, nbytes, &layer, &offset)))
+    if (CHECK(redisbloom_locate(memory->descriptor, from, nbytes, &layer, &offset)))
         memcpy(memory->layers[layer] + offset, bytes, nbytes);
 }
 
@@ -133,7 +135,7 @@ static bool load(const char *name, uint64_t shard_bytes, struct memory *memory) 
             continue;
         }
         CHECK_UINT(iterator, 1);
-        memory->descriptor = classic_decode_header(data, length, shard_bytes, &problem);
+        memory->descriptor = redisbloom_decode_header(data, length, shard_bytes, &problem);
         if (!CHECK(problem == NULL) || !memory->descriptor) break;
         memory->layers = calloc(memory->descriptor->nlayers, sizeof *memory->layers);
         for (uint32_t i = 0; i < memory->descriptor->nlayers; i++) {
@@ -203,7 +205,7 @@ TEST(answers_are_those_of_redisbloom) {
         CHECK_UINT(d->expansion, dumps[i].expansion);
         CHECK_INT(d->load.origin, LOAD_REDISBLOOM);
         CHECK_UINT(d->load.next, 1);
-        CHECK_UINT(d->load.total, classic_total_bytes(d));
+        CHECK_UINT(d->load.total, redisbloom_total_bytes(d));
         check_answers(&dumps[i], &memory);
         memory_free(&memory);
     }
@@ -238,7 +240,7 @@ static struct descriptor *decode(const uint8_t *bytes, size_t nbytes, uint64_t s
     uint8_t *copy = malloc(nbytes ? nbytes : 1);
     memcpy(copy, bytes, nbytes);
     *problem = NULL;
-    struct descriptor *d = classic_decode_header(copy, nbytes, shard_bytes, problem);
+    struct descriptor *d = redisbloom_decode_header(copy, nbytes, shard_bytes, problem);
     free(copy);
     CHECK((d == NULL) == (*problem != NULL));
     return d;
@@ -387,15 +389,15 @@ TEST(data_lies_within_one_layer) {
     uint32_t layer;
     for (uint32_t i = 0; i < d->nlayers; i++) {
         const uint64_t nbytes = d->layers[i].nbytes;
-        CHECK(classic_locate(d, from, nbytes, &layer, &offset) && layer == i && offset == 0);
-        CHECK(!classic_locate(d, from, nbytes + 1, &layer, &offset));
-        CHECK(!classic_locate(d, from, UINT64_MAX, &layer, &offset));
-        CHECK(classic_locate(d, from + nbytes - 1, 1, &layer, &offset) && offset == nbytes - 1);
+        CHECK(redisbloom_locate(d, from, nbytes, &layer, &offset) && layer == i && offset == 0);
+        CHECK(!redisbloom_locate(d, from, nbytes + 1, &layer, &offset));
+        CHECK(!redisbloom_locate(d, from, UINT64_MAX, &layer, &offset));
+        CHECK(redisbloom_locate(d, from + nbytes - 1, 1, &layer, &offset) && offset == nbytes - 1);
         from += nbytes;
     }
-    CHECK(!classic_locate(d, from, 1, &layer, &offset));
-    CHECK(!classic_locate(d, 0, 1, &layer, &offset));
-    CHECK(!classic_locate(d, UINT64_MAX, 1, &layer, &offset));
+    CHECK(!redisbloom_locate(d, from, 1, &layer, &offset));
+    CHECK(!redisbloom_locate(d, 0, 1, &layer, &offset));
+    CHECK(!redisbloom_locate(d, UINT64_MAX, 1, &layer, &offset));
     memory_free(&memory);
 }
 

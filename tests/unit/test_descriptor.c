@@ -1,7 +1,7 @@
 /* The bytes of descriptors and shard headers: pinned, and read with distrust. */
 #include "check.h"
-#include "descriptor.h"
-#include "sizing.h"
+#include "core/encoding.h"
+#include "core/header.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +17,6 @@ static struct descriptor *example(void) {
     d->seed = 0xfedcba9876543210;
     d->error = 0.001;
     d->shard_bytes = 1 << 20;
-    d->ncopies = 5;
     d->expansion = 2;
     const struct layout first = {1, 2, 9, 7}, second = {10, 300, 11, 14};
     if (!descriptor_add_layer(d, &first, 100) || !descriptor_add_layer(d, &second, 200)) {
@@ -26,32 +25,31 @@ static struct descriptor *example(void) {
     }
     d->layers[0].nitems = 100;
     layer_mark_created(&d->layers[0], 0);
+    d->layers[0].nstored = 55 + 2 * 64;
     d->layers[1].nitems = 3;
+    d->layers[1].nstored = 55 + 300 * 256 + 151;
     layer_mark_created(&d->layers[1], 1);
     layer_mark_created(&d->layers[1], 9);
     return d;
 }
 
 /* docs/format.md shows the same bytes. */
-static const uint8_t
-    pinned[] =
-        {
-            'B',  'F',  'D',  1,                            /* magic, version */
-            0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01, /* id */
-            0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe, /* seed */
-            0xfc, 0xa9, 0xf1, 0xd2, 0x4d, 0x62, 0x50, 0x3f, /* error: the double 0.001 */
-            0x00, 0x00, 0x10, 0x00, 0,    0,    0,    0,    /* shard size */
-            5,    0,    0,    0,                            /* copies */
-            2,    0,    0,    0,                            /* expansion */
-            3,    0,                                        /* length of the tag */
-            'a',  0,    '}',                                /* tag */
-            2,                                              /* layers */
-            1,    9,    7,    0,    1,    0,    0,    0,    2,    0,    0, 0, /* kind, width, probes, flags, shards, blocks */
-            100,  0,    0,    0,    0,    0,    0,    0,    100,  0,    0, 0, 0,
-            0,    0,    0,    0x01, /* capacity, items, created */
-            1,    11,   14,   0,    10,   0,    0,    0,    0x2c, 0x01, 0, 0, /* the same of layer 1 */
-            200,  0,    0,    0,    0,    0,    0,    0,    3,    0,    0, 0, 0,
-            0,    0,    0,    0x02, 0x02,
+static const uint8_t pinned[] = {
+    'B',  'F',  'D',  1,                                              /* magic, version */
+    0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01,                   /* id */
+    0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe,                   /* seed */
+    0xfc, 0xa9, 0xf1, 0xd2, 0x4d, 0x62, 0x50, 0x3f,                   /* error: the double 0.001 */
+    0x00, 0x00, 0x10, 0x00, 0,    0,    0,    0,                      /* shard size */
+    2,    0,    0,    0,                                              /* expansion */
+    3,    0,                                                          /* length of the tag */
+    'a',  0,    '}',                                                  /* tag */
+    2,                                                                /* layers */
+    1,    9,    7,    0,    1,    0,    0,    0,    2,    0,    0, 0, /* kind, width, probes, flags, shards, blocks */
+    100,  0,    0,    0,    0,    0,    0,    0,    100,  0,    0, 0,    0,
+    0,    0,    0,    183,  0,    0,    0,    0,    0,    0,    0, 0x01, /* capacity, items, bytes, created */
+    1,    11,   14,   0,    10,   0,    0,    0,    0x2c, 0x01, 0, 0, /* the same of layer 1 */
+    200,  0,    0,    0,    0,    0,    0,    0,    3,    0,    0, 0,    0,
+    0,    0,    0,    0xce, 0x2c, 1,    0,    0,    0,    0,    0, 0x02, 0x02,
 };
 
 static size_t encode(const struct descriptor *d, uint8_t **bytes) {
@@ -97,7 +95,6 @@ TEST(decoding_gives_back_every_field) {
     CHECK_UINT(d->seed, 0xfedcba9876543210);
     CHECK(d->error == 0.001);
     CHECK_UINT(d->shard_bytes, 1 << 20);
-    CHECK_UINT(d->ncopies, 5);
     CHECK_UINT(d->expansion, 2);
     CHECK_MEM(d->tag, d->tag_length, "a\0}", 3);
     CHECK_UINT(d->nlayers, 2);
@@ -113,7 +110,7 @@ TEST(decoding_gives_back_every_field) {
     CHECK_UINT(descriptor_capacity(d), 300);
     CHECK_UINT(descriptor_nitems(d), 103);
     CHECK_UINT(descriptor_nshards(d), 3);
-    CHECK_UINT(descriptor_shard_bytes(d), (55 + 2 * 64) + 2 * (55 + 300 * 256));
+    CHECK_UINT(descriptor_nstored(d), (55 + 2 * 64) + 55 + 300 * 256 + 151);
     uint8_t *bytes;
     const size_t nbytes = encode(d, &bytes);
     CHECK_MEM(bytes, nbytes, pinned, sizeof pinned);
@@ -127,7 +124,6 @@ TEST(extreme_descriptors_round_trip) {
     d->id = d->seed = UINT64_MAX;
     d->error = SIZING_MIN_ERROR;
     d->shard_bytes = SIZING_MAX_SHARD_BYTES;
-    d->ncopies = UINT32_MAX;
     d->expansion = DESCRIPTOR_MAX_EXPANSION;
     for (unsigned i = 0; i < SIZING_MAX_LAYERS; i++) {
         const struct layout layout = {i % 2 ? LAYOUT_MAX_SHARDS : i + 1, 131071, 15,
@@ -197,7 +193,7 @@ static void check_valid(const struct descriptor *d) {
         CHECK(layout->block_log2 >= 9 && layout->block_log2 <= 15);
         CHECK(layout->nprobes >= 1 && (classic || layout->nprobes <= LAYOUT_MAX_PROBES));
         CHECK(layout->nshards >= 1 && layout->nshards <= LAYOUT_MAX_SHARDS && layout->nblocks >= 1);
-        CHECK(layout_shard_bytes(layout) + SHARD_HEADER_BYTES <= 512u << 20);
+        CHECK(layout_shard_bytes(layout) + HEADER_BYTES <= 512u << 20);
         CHECK(layer->capacity >= 1 && layer->capacity <= SIZING_MAX_CAPACITY);
         CHECK(classic || layer->nitems <= layer->capacity);
         CHECK(!classic || (layer->nbits >= 1 && (layer->nbits - 1) / 8 < layer->nbytes &&
@@ -257,7 +253,6 @@ static const uint8_t pinned_half[] = {
     0,    0,    0,    0,    0,    0,    0,    0,    /* seed: not used by this kind of layer */
     0xfc, 0xa9, 0xf1, 0xd2, 0x4d, 0x62, 0x50, 0x3f, /* error: 0.001 */
     0x00, 0x10, 0,    0,    0,    0,    0,    0,    /* shard size */
-    0,    0,    0,    0,                            /* copies */
     2,    0,    0,    0,                            /* expansion */
     1,    0,    'k',                                /* tag */
     0x81,                                           /* layers, half loaded */
@@ -265,6 +260,7 @@ static const uint8_t pinned_half[] = {
     60,   0,    0,    0,                         /* kind, width, probes, wide, shards, blocks */
     100,  0,    0,    0,    0,    0,    0,    0, /* capacity */
     101,  0,    0,    0,    0,    0,    0,    0, /* items: RedisBloom's own count */
+    0x37, 0x0f, 0,    0,    0,    0,    0,    0, /* bytes of its strings: 3895 */
     0x40, 0x9c, 0,    0,    0,    0,    0,    0, /* bits: 40000 */
     0x88, 0x13, 0,    0,    0,    0,    0,    0, /* bytes: 5000 */
     0x01,                                        /* created */
@@ -283,6 +279,7 @@ TEST(half_loaded_encoding_is_the_pinned_one) {
                                 .layout = {2, 60, 9, 10},
                                 .capacity = 100,
                                 .nitems = 101,
+                                .nstored = HEADER_BYTES + 60 * 64,
                                 .nbits = 40000,
                                 .nbytes = 5000};
     d->id = 0x0102030405060708;
@@ -315,15 +312,15 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
         uint8_t value;
         const char *reason;
     } cases[] = {
-        {47, 0x01, "bytes behind the last layer"},
-        {47, 0x80, "number of layers out of range"},
-        {51, 2, "unknown flags of a layer"},
-        {73, 1, "more items than possible"}, /* 2^40 and some */
-        {75, 0x80, "more items than possible"},
-        {79, 1, "more bits than bytes"},
-        {87, 1, "more bits than bytes"},
-        {93, 0, "unknown origin of a half-loaded filter"},
-        {93, 3, "unknown origin of a half-loaded filter"},
+        {43, 0x01, "bytes behind the last layer"},
+        {43, 0x80, "number of layers out of range"},
+        {47, 2, "unknown flags of a layer"},
+        {69, 1, "more items than possible"}, /* 2^40 and some */
+        {71, 0x80, "more items than possible"},
+        {83, 1, "more bits than bytes"},
+        {91, 1, "more bits than bytes"},
+        {97, 0, "unknown origin of a half-loaded filter"},
+        {97, 3, "unknown origin of a half-loaded filter"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         uint8_t bytes[sizeof pinned_half];
@@ -336,7 +333,7 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
 TEST(bad_values_are_refused_with_the_reason) {
     static const struct {
         size_t at;
-        uint8_t bytes[8];
+        uint8_t bytes[9];
         size_t nbytes;
         const char *reason;
     } cases[] = {
@@ -350,23 +347,24 @@ TEST(bad_values_are_refused_with_the_reason) {
         {20, {0}, 8, "error rate out of range"},
         {28, {0xff, 0x0f, 0, 0, 0, 0, 0, 0}, 8, "shard size out of range"},
         {28, {1, 0, 0, 0x20, 0, 0, 0, 0}, 8, "shard size out of range"},
-        {40, {1, 0x80, 0, 0}, 4, "expansion out of range"},
-        {40, {0}, 4, "several layers, but no expansion"},
-        {44, {0xff, 0xff}, 2, "too short"},
-        {49, {0}, 1, "number of layers out of range"},
-        {49, {65}, 1, "number of layers out of range"},
-        {50, {0}, 1, "unknown kind of layer"},
-        {50, {0xff}, 1, "unknown kind of layer"},
-        {53, {2}, 1, "unknown flags of a layer"},
-        {53, {1}, 1, "a first layer that is joined"},
-        {82, {1}, 1, "joined layers with several shards, or of different kinds"},
-        {62, {0}, 8, "capacity out of range"},
-        {62, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
-        {70, {101}, 1, "more items than capacity"},
-        {78, {0}, 1, "items but no shards"},
-        {78, {3}, 1, "marks for shards that do not exist"},
-        {58, {0}, 4, "a shard without blocks"},
-        {58, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
+        {36, {1, 0x80, 0, 0}, 4, "expansion out of range"},
+        {36, {0}, 4, "several layers, but no expansion"},
+        {40, {0xff, 0xff}, 2, "too short"},
+        {45, {0}, 1, "number of layers out of range"},
+        {45, {65}, 1, "number of layers out of range"},
+        {46, {0}, 1, "unknown kind of layer"},
+        {46, {0xff}, 1, "unknown kind of layer"},
+        {49, {2}, 1, "unknown flags of a layer"},
+        {49, {1}, 1, "a first layer that is joined"},
+        {86, {1}, 1, "joined layers with several shards, or of different kinds"},
+        {58, {0}, 8, "capacity out of range"},
+        {58, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
+        {66, {101}, 1, "more items than capacity"},
+        {74, {0xff}, 1, "more bytes than its shards can have"},
+        {74, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
+        {82, {3}, 1, "marks for shards that do not exist"},
+        {54, {0}, 4, "a shard without blocks"},
+        {54, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         uint8_t bytes[sizeof pinned];
@@ -377,7 +375,7 @@ TEST(bad_values_are_refused_with_the_reason) {
     static const struct {
         size_t at;
         uint8_t value;
-    } layouts[] = {{51, 8}, {51, 16}, {52, 0}, {52, 65}, {54, 0}, {57, 1}};
+    } layouts[] = {{47, 8}, {47, 16}, {48, 0}, {48, 65}, {50, 0}, {53, 1}};
     for (size_t i = 0; i < N(layouts); i++) {
         uint8_t bytes[sizeof pinned];
         memcpy(bytes, pinned, sizeof pinned);
@@ -399,6 +397,8 @@ static struct descriptor *joined(void) {
     layer_mark_created(&d->layers[0], 0);
     layer_mark_created(&d->layers[1], 0);
     d->layers[0].nitems = d->layers[1].nitems = 100;
+    d->layers[0].nstored = HEADER_BYTES + 128;
+    d->layers[1].nstored = 192;
     return d;
 }
 
@@ -419,7 +419,7 @@ TEST(joined_layers_share_a_string) {
     }
     CHECK_UINT(descriptor_string_bytes(back, 0), 128 + 192);
     CHECK_UINT(descriptor_nshards(back), 1);
-    CHECK_UINT(descriptor_shard_bytes(back), SHARD_HEADER_BYTES + 128 + 192);
+    CHECK_UINT(descriptor_nstored(back), HEADER_BYTES + 128 + 192);
     layer_mark_created(&back->layers[2], 0);
     CHECK_UINT(descriptor_string_bytes(back, 0), 128 + 192 + 320);
     /* The next string begins with a layer of its own. */
@@ -461,7 +461,7 @@ TEST(joined_layers_that_can_not_be) {
     struct descriptor *d = joined();
     uint8_t *bytes;
     d->layers[0].created[0] = 0;
-    d->layers[0].nitems = 0;
+    d->layers[0].nstored = d->layers[0].nitems = 0;
     size_t nbytes = encode(d, &bytes);
     check_refused(bytes, nbytes, "a joined layer behind one that does not exist");
     free(bytes);
@@ -492,9 +492,9 @@ TEST(shard_header_is_the_pinned_one) {
         0x2c, 0x01, 0,    0, /* shard, shards, blocks; the rest is 0 */
     };
     struct descriptor *d = example();
-    uint8_t header[SHARD_HEADER_BYTES];
+    uint8_t header[HEADER_BYTES];
     memset(header, 0xff, sizeof header);
-    descriptor_shard_header(d, 1, 9, header);
+    header_write(d, 1, 9, FORM_DENSE, header);
     CHECK_MEM(header, sizeof header, expected, sizeof expected);
     descriptor_free(d);
 }
@@ -502,20 +502,23 @@ TEST(shard_header_is_the_pinned_one) {
 /* Every byte counts: whatever is changed in a header, the shard is not ours any more; nor is any other shard. */
 TEST(only_the_own_header_is_accepted) {
     struct descriptor *d = example();
-    uint8_t header[SHARD_HEADER_BYTES];
-    descriptor_shard_header(d, 1, 9, header);
-    CHECK(descriptor_owns_shard(d, 1, 9, header));
-    CHECK(!descriptor_owns_shard(d, 1, 8, header));
-    CHECK(!descriptor_owns_shard(d, 0, 0, header));
+    uint8_t header[HEADER_BYTES];
+    header_write(d, 1, 9, FORM_DENSE, header);
+    CHECK(header_fits(d, 1, 9, header));
+    CHECK(!header_fits(d, 1, 8, header));
+    CHECK(!header_fits(d, 0, 0, header));
     for (size_t at = 0; at < sizeof header; at++) {
         for (unsigned bit = 0; bit < 8; bit++) {
             header[at] ^= (uint8_t)(1u << bit);
-            CHECK(!descriptor_owns_shard(d, 1, 9, header));
+            /* The other form of the same shard: then its length decides. */
+            const bool young = at == 28 && bit == 0;
+            CHECK_INT(header_fits(d, 1, 9, header), young);
+            CHECK(!young || header_form(header) == FORM_YOUNG);
             header[at] ^= (uint8_t)(1u << bit);
         }
     }
     d->id ^= 1;
-    CHECK(!descriptor_owns_shard(d, 1, 9, header));
+    CHECK(!header_fits(d, 1, 9, header));
     descriptor_free(d);
 }
 
@@ -536,6 +539,16 @@ static void *scarce_realloc(void *old, size_t nbytes) {
     return realloc(old, nbytes);
 }
 
+static void *plain_zeroed(size_t n, size_t nbytes) {
+    nalive++;
+    return calloc(n, nbytes);
+}
+
+static void *plain_need(size_t nbytes) {
+    nalive++;
+    return malloc(nbytes);
+}
+
 static void scarce_free(void *memory) {
     nalive -= (memory != NULL);
     free(memory);
@@ -543,7 +556,8 @@ static void scarce_free(void *memory) {
 
 TEST(lack_of_memory_leaves_no_trace) {
     const struct allocator plain = descriptor_allocator;
-    descriptor_allocator = (struct allocator){scarce_alloc, scarce_realloc, scarce_free};
+    descriptor_allocator =
+        (struct allocator){scarce_alloc, scarce_realloc, plain_need, plain_zeroed, scarce_free};
     int nfailed = 0;
     for (int n = 0; n < 100; n++) {
         allocations_left = n;
@@ -570,7 +584,8 @@ TEST(a_layer_that_cannot_be_added_changes_nothing) {
     const struct allocator plain = descriptor_allocator;
     for (int n = 0; n < 2; n++) {
         struct descriptor *d = example();
-        descriptor_allocator = (struct allocator){scarce_alloc, scarce_realloc, scarce_free};
+        descriptor_allocator =
+            (struct allocator){scarce_alloc, scarce_realloc, plain_need, plain_zeroed, scarce_free};
         allocations_left = n;
         const struct layout layout = {100, 1, 9, 1};
         CHECK(!descriptor_add_layer(d, &layout, 1));
@@ -582,4 +597,54 @@ TEST(a_layer_that_cannot_be_added_changes_nothing) {
         descriptor_free(d);
     }
     descriptor_free(NULL);
+}
+
+/* ---- going over strings ---- */
+
+TEST(strings_one_after_the_other) {
+    struct descriptor *d = example();
+    REQUIRE(d);
+    const struct layout joined = {1, 5, 9, 7};
+    REQUIRE(descriptor_add_layer(d, &joined, 300) && descriptor_add_layer_joined(d, &joined, 300) &&
+            d->layers[3].home == 2);
+    layer_mark_created(&d->layers[2], 0);
+    layer_mark_created(&d->layers[3], 0);
+    const uint32_t expected[][2] = {{0, 0}, {1, 1}, {1, 9}, {2, 0}};
+    struct string_cursor at = {0}, second = {0};
+    for (size_t i = 0; i < N(expected); i++) {
+        CHECK(descriptor_next_string(d, &at));
+        CHECK_UINT(at.layer, expected[i][0]);
+        CHECK_UINT(at.shard, expected[i][1]);
+        if (i == 1) second = at;
+    }
+    CHECK(!descriptor_next_string(d, &at));
+    CHECK(!descriptor_next_string(d, &at));
+
+    /* One is forgotten without the others, and with the layers that share it. */
+    descriptor_forget_string(d, &second);
+    CHECK_UINT(descriptor_nshards(d), 3);
+    CHECK(!layer_shard_created(&d->layers[1], 1) && layer_shard_created(&d->layers[1], 9));
+    for (at = (struct string_cursor){0}; descriptor_next_string(d, &at);)
+        descriptor_forget_string(d, &at);
+    CHECK_UINT(descriptor_nshards(d), 0);
+    CHECK(!layer_shard_created(&d->layers[3], 0));
+    descriptor_free(d);
+}
+
+/* Strings at the edges of the bytes of marks, and a filter that has none. */
+TEST(strings_among_many_that_were_never_created) {
+    struct descriptor *d = descriptor_new("t", 1);
+    const struct layout wide = {1001, 1, 9, 7};
+    REQUIRE(d && descriptor_add_layer(d, &wide, 100));
+    struct string_cursor at = {0};
+    CHECK(!descriptor_next_string(d, &at));
+    const uint32_t shards[] = {0, 7, 8, 15, 500, 999, 1000};
+    for (size_t i = 0; i < N(shards); i++) layer_mark_created(&d->layers[0], shards[i]);
+    at = (struct string_cursor){0};
+    for (size_t i = 0; i < N(shards); i++) {
+        CHECK(descriptor_next_string(d, &at));
+        CHECK_UINT(at.shard, shards[i]);
+    }
+    CHECK(!descriptor_next_string(d, &at));
+    descriptor_free(d);
 }

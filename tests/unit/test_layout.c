@@ -1,7 +1,7 @@
 /* The mapping from items to bits. It is a stored format: the vectors below were computed by another implementation of
  * XXH3 and of the arithmetic in docs/format.md, and must never change. */
 #include "check.h"
-#include "layout.h"
+#include "core/layout.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Words into numbers and options. */
 #include "check.h"
-#include "options.h"
+#include "core/options.h"
 
 #include <float.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * Seeds are fixed, so every run gives the same numbers. A count of n false positives has a standard deviation of about
  * sqrt(n); SIGMAS of them are allowed for. */
 #include "check.h"
-#include "sizing.h"
+#include "core/sizing.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* How large filters are: the memory promise, the error promise, and the limits. */
 #include "check.h"
-#include "descriptor.h"
-#include "sizing.h"
+#include "core/descriptor.h"
+#include "core/sizing.h"
 
 #include <math.h>
 
@@ -101,8 +101,8 @@ TEST(tiny_filters_take_few_bytes) {
     for (size_t i = 0; i < N(cases); i++) {
         struct layout layout;
         REQUIRE(sizing_plan(cases[i].capacity, cases[i].error, 32 << 20, true, &layout));
-        const uint64_t nbytes = SHARD_HEADER_BYTES + layout.nshards * layout_shard_bytes(&layout);
-        if (!CHECK(nbytes <= cases[i].classic_nbytes * 108 / 100 + SHARD_HEADER_BYTES +
+        const uint64_t nbytes = SIZING_SHARD_HEADER + layout.nshards * layout_shard_bytes(&layout);
+        if (!CHECK(nbytes <= cases[i].classic_nbytes * 108 / 100 + SIZING_SHARD_HEADER +
                                  layout_block_bytes(&layout)))
             CHECK_FAIL("capacity %llu, error %g: %llu bytes", (unsigned long long)cases[i].capacity,
                        cases[i].error, (unsigned long long)nbytes);
@@ -295,4 +295,23 @@ TEST(shards_end_just_below_a_size_class) {
     REQUIRE(sizing_plan(1000000000, 1e-4, 32 << 20, true, &layout));
     CHECK_UINT(sizing_size_class(layout_shard_bytes(&layout) + SIZING_SHARD_OVERHEAD), 32 << 20);
     CHECK_RANGE((double)layout_shard_bytes(&layout), 0.97 * (32 << 20), 32 << 20);
+}
+
+/* Plans are remembered, more than there is room for here: asked for again, in another order, they are what they were. */
+TEST(a_plan_is_the_same_when_asked_for_again) {
+    enum { NPLANS = 300 };
+    struct layout first[NPLANS], again;
+    for (unsigned i = 0; i < NPLANS; i++)
+        REQUIRE(sizing_plan(1 + i / 4, i & 1 ? 0.01 : 0.001, 1u << (12 + i % 3), i & 2, &first[i]));
+    for (unsigned round = 0; round < 3; round++)
+        for (unsigned i = NPLANS; i-- > 0;) {
+            REQUIRE(
+                sizing_plan(1 + i / 4, i & 1 ? 0.01 : 0.001, 1u << (12 + i % 3), i & 2, &again));
+            CHECK(again.nshards == first[i].nshards && again.nblocks == first[i].nblocks &&
+                  again.block_log2 == first[i].block_log2 && again.nprobes == first[i].nprobes);
+        }
+    /* What can't be done can't be done twice. */
+    for (int i = 0; i < 2; i++)
+        CHECK(!sizing_plan(SIZING_MAX_CAPACITY, 1e-15, 65536, true, &again) ==
+              !sizing_plan(SIZING_MAX_CAPACITY, 1e-15, 65536, true, &first[0]));
 }

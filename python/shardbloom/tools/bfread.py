@@ -14,12 +14,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import struct
 import sys
-from typing import Callable, Dict, Iterator, List, NoReturn, Protocol, Tuple
+from typing import Callable, Dict, Iterator, List, NoReturn, Protocol, Set, Tuple
 
 from shardbloom.cluster import Servers
 from shardbloom.connection import Failure, add_options, address_from, run, shown
-from shardbloom.format import ADOPTED, CLASSIC, HEADER_BYTES, MASK, Descriptor, FormatError, Layer
+from shardbloom.format import (
+    ADOPTED,
+    CLASSIC,
+    FORM_AT,
+    HEADER_BYTES,
+    MASK,
+    YOUNG,
+    Descriptor,
+    FormatError,
+    Layer,
+    young_items,
+)
 
 try:
     import xxhash
@@ -31,6 +43,9 @@ EPILOG = """exit status:
   2    an error: some were not
   130  Ctrl-C
 """
+
+
+MAX_YOUNG_BYTES = 64 << 20  # more than the table of any young shard takes
 
 
 # ---- where the bytes come from ----
@@ -87,6 +102,7 @@ class Reader:
     def __init__(self, descriptor: Descriptor, open_shard: Callable[[int, int], Shard]):
         self.descriptor, self.open_shard = descriptor, open_shard
         self.opened: Dict[Tuple[int, int], Shard] = {}
+        self.young: Dict[Tuple[int, int], Set[Tuple[int, int]]] = {}
 
     def shard(self, home: int, number: int) -> Shard:
         """The string of an existing shard; its length and header were checked."""
@@ -99,19 +115,40 @@ class Reader:
             nbytes = shard.length()
             if nbytes == 0:
                 raise Failure(f"shard {name} is missing")
+            header = shard.read(0, HEADER_BYTES)
+            if header[FORM_AT : FORM_AT + 1] == bytes([YOUNG]):
+                if self.open_young(home, number, shard):
+                    self.opened[home, number] = shard
+                    return shard
+                nbytes, header = shard.length(), shard.read(
+                    0, HEADER_BYTES
+                )  # it may have turned dense
             # It may have got a further layer since the descriptor was read.
-            if nbytes < HEADER_BYTES + self.descriptor.string_bytes(home) or shard.read(
-                0, HEADER_BYTES
-            ) != self.descriptor.header(home, number):
+            if nbytes < HEADER_BYTES + self.descriptor.string_bytes(
+                home
+            ) or header != self.descriptor.header(home, number):
                 raise Failure(f"shard {name} was overwritten or damaged")
             self.opened[home, number] = shard
         return self.opened[home, number]
+
+    def open_young(self, home: int, number: int, shard: Shard) -> bool:
+        """Reads all of a young shard at once, since it may grow or turn at any time; false if it is none."""
+        string = shard.read(0, MAX_YOUNG_BYTES)
+        (nitems,) = struct.unpack_from("<I", string, FORM_AT + 1)
+        items = young_items(string[HEADER_BYTES:])
+        if items is None or string[:HEADER_BYTES] != self.descriptor.header(home, number, nitems):
+            return False
+        self.young[home, number] = items
+        return True
 
     def in_shard(self, layer: Layer, number: int, block: int, bits: int) -> bool:
         """Whether a shard of a blocked layer has the item whose hash gave this block and these 64
         bits.
         """
         nbytes = 1 << (layer.block_log2 - 3)
+        self.shard(layer.home, number)
+        if (layer.home, number) in self.young:
+            return (block, bits) in self.young[layer.home, number]
         return layer.in_block(
             self.bytes_of(layer.home, number, layer.offset + block * nbytes, nbytes), bits
         )

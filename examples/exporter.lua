@@ -1,0 +1,8 @@
+-- For prometheus-redis-exporter, which knows nothing of INFO bf by itself: -script /path/to/exporter.lua adds its fields
+-- as redis_script_values{key="bf_items"} and so on.
+local result = {}
+for name, value in redis.call("INFO", "bf"):gmatch("(bf_[%w_]+):(%d+)") do
+    result[#result + 1] = name
+    result[#result + 1] = value
+end
+return result

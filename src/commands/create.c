@@ -1,0 +1,147 @@
+#include "commands/create.h"
+
+#include "commands/open.h"
+#include "commands/reply.h"
+#include "commands/words.h"
+#include "config.h"
+#include "core/filter.h"
+#include "core/header.h"
+#include "core/names.h"
+#include "store/cluster.h"
+#include "store/datatype.h"
+#include "store/identity.h"
+#include "store/replication.h"
+
+struct options default_options(void) {
+    return (struct options){.error = config.error_rate,
+                            .capacity = (uint64_t)config.initial_size,
+                            .expansion = (uint32_t)config.expansion,
+                            .shard_bytes = (uint64_t)config.shard_bytes};
+}
+
+bool parse_options(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, unsigned allowed,
+                   struct options *options) {
+    struct word words[OPTIONS_MAX_WORDS];
+    size_t n = 0;
+    for (; n < OPTIONS_MAX_WORDS && n < (size_t)argc; n++) words[n] = word_of(argv[n]);
+    if (options_parse(options, words, n, allowed)) return true;
+    RedisModule_ReplyWithError(ctx, options->problem);
+    return false;
+}
+
+bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
+             size_t *tag_length) {
+    const struct word word = word_of(name);
+    if (!names_tag(word.text, word.length, tag, tag_length) && cluster_enabled(ctx)) {
+        RedisModule_ReplyWithError(ctx, ERROR_CLUSTER);
+        return false;
+    }
+    if (*tag_length > DESCRIPTOR_MAX_TAG) {
+        RedisModule_ReplyWithError(ctx, ERROR_LONG_NAME);
+        return false;
+    }
+    return true;
+}
+
+struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleKey *key,
+                      const struct options *options) {
+    const char *tag;
+    size_t tag_length;
+    if (!tag_for(ctx, name, &tag, &tag_length)) return NULL;
+    const struct filter_options wanted = {.error = options->error,
+                                          .capacity = options->capacity,
+                                          .expansion = options->expansion,
+                                          .seed = options->given & OPTION_SEED ? options->seed
+                                                                               : identity_fresh(),
+                                          .id = identity_fresh(),
+                                          .shard_bytes = options->shard_bytes};
+    struct descriptor *descriptor = filter_new(&wanted, tag, tag_length);
+    if (!descriptor) {
+        RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
+        return NULL;
+    }
+    struct filter *filter = filter_wrap(descriptor);
+    type_set(key, filter);
+    replicate_descriptor(ctx, name, descriptor);
+    RedisModule_SignalModifiedKey(ctx, name);
+    RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.reserve", name);
+    return filter;
+}
+
+/* BF.RESERVE key error capacity [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] */
+int BFReserve_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 4) return RedisModule_WrongArity(ctx);
+    struct options options = default_options();
+    if (!options_set_error(&options, word_of(argv[2])) ||
+        !options_set_capacity(&options, word_of(argv[3])))
+        return RedisModule_ReplyWithError(ctx, options.problem);
+    if (!parse_options(ctx, argv + 4, argc - 4,
+                       OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SEED | OPTION_SHARDSIZE,
+                       &options))
+        return REDISMODULE_OK;
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (filter)
+        RedisModule_ReplyWithError(ctx, ERROR_EXISTS);
+    else if (create(ctx, argv[1], key, &options))
+        RedisModule_ReplyWithSimpleString(ctx, "OK");
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.PLAN error capacity [EXPANSION n | NONSCALING] [SHARDSIZE bytes] */
+int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 3) return RedisModule_WrongArity(ctx);
+    struct options options = default_options();
+    if (!options_set_error(&options, word_of(argv[1])) ||
+        !options_set_capacity(&options, word_of(argv[2])))
+        return RedisModule_ReplyWithError(ctx, options.problem);
+    if (!parse_options(ctx, argv + 3, argc - 3,
+                       OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SHARDSIZE, &options))
+        return REDISMODULE_OK;
+    const struct filter_options wanted = {.error = options.error,
+                                          .capacity = options.capacity,
+                                          .expansion = options.expansion,
+                                          .shard_bytes = options.shard_bytes};
+    struct layout layout;
+    double error;
+    if (!filter_plan(&wanted, &layout, &error))
+        return RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
+    const uint64_t shard_bytes = HEADER_BYTES + layout_shard_bytes(&layout);
+    const double total_bits = (double)layout.nshards * (double)layout_shard_bytes(&layout) * 8;
+    const double bits_per_item = total_bits / (double)options.capacity;
+    const struct {
+        const char *title;
+        bool whole;
+        double number;
+    } rows[] = {
+        {"Capacity", true, (double)options.capacity},
+        {"Error rate of the first layer", false, error},
+        {"Bits per item", false, bits_per_item},
+        {"Hashes per item", true, layout.nprobes},
+        {"Block bits", true, (double)(1u << layout.block_log2)},
+        {"Shards", true, layout.nshards},
+        {"Bytes per shard", true, (double)shard_bytes},
+        {"Total bytes when full", true, (double)shard_bytes * layout.nshards},
+        {"Overhead over a classic filter", false,
+         bits_per_item / sizing_classic_bits(options.error) - 1},
+    };
+    const size_t nrows = sizeof rows / sizeof *rows;
+    RedisModule_ReplyWithMap(ctx, (long)nrows + 1);
+    for (size_t i = 0; i < nrows; i++) {
+        RedisModule_ReplyWithSimpleString(ctx, rows[i].title);
+        if (rows[i].whole)
+            RedisModule_ReplyWithLongLong(ctx, (long long)rows[i].number);
+        else
+            RedisModule_ReplyWithDouble(ctx, rows[i].number);
+    }
+    RedisModule_ReplyWithSimpleString(ctx, "Capacity of the next layer");
+    if (options.expansion)
+        RedisModule_ReplyWithLongLong(
+            ctx, (long long)sizing_next_capacity(options.capacity, options.expansion, 1));
+    else
+        RedisModule_ReplyWithNull(ctx);
+    return REDISMODULE_OK;
+}

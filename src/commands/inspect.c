@@ -1,0 +1,245 @@
+/* The commands that only look: how much, how full, where. */
+#include "commands/inspect.h"
+
+#include "commands/open.h"
+#include "commands/reply.h"
+#include "core/encoding.h"
+#include "core/fill.h"
+#include "core/header.h"
+#include "store/strings.h"
+#include "commands/words.h"
+
+/* BF.CARD key */
+int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    RedisModule_ReplyWithLongLong(ctx,
+                                  filter ? (long long)descriptor_nitems(filter->descriptor) : 0);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+enum info_field {
+    INFO_CAPACITY,
+    INFO_SIZE,
+    INFO_FILTERS,
+    INFO_ITEMS,
+    INFO_EXPANSION,
+    INFO_NFIELDS
+};
+
+static const struct {
+    const char *argument, *title;
+} info_fields[INFO_NFIELDS] = {
+    [INFO_CAPACITY] = {"CAPACITY", "Capacity"},
+    [INFO_SIZE] = {"SIZE", "Size"},
+    [INFO_FILTERS] = {"FILTERS", "Number of filters"},
+    [INFO_ITEMS] = {"ITEMS", "Number of items inserted"},
+    [INFO_EXPANSION] = {"EXPANSION", "Expansion rate"},
+};
+
+/* The length of the adopted strings, of which there are few. */
+static uint64_t adopted_bytes(RedisModuleCtx *ctx, struct filter *filter) {
+    const struct layer *first = &filter->descriptor->layers[0];
+    uint64_t nbytes = 0;
+    for (uint32_t j = 0; first->adoption && j < first->layout.nshards; j++) {
+        struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+        const struct shard *shard = access_open(&strings.access, 0, j);
+        if (shard) nbytes += shard->nbytes;
+        access_close(&strings.access);
+    }
+    return nbytes;
+}
+
+static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_field field) {
+    const struct descriptor *descriptor = filter->descriptor;
+    switch (field) {
+    case INFO_CAPACITY:
+        RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
+        break;
+    case INFO_SIZE: /* as stored: the same on a primary and its replicas, unlike the memory in use */
+        RedisModule_ReplyWithLongLong(ctx, (long long)(descriptor_encoded_size(descriptor) +
+                                                       descriptor_nstored(descriptor) +
+                                                       adopted_bytes(ctx, filter)));
+        break;
+    case INFO_FILTERS:
+        RedisModule_ReplyWithLongLong(ctx, descriptor->nlayers);
+        break;
+    case INFO_ITEMS:
+        RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_nitems(descriptor));
+        break;
+    case INFO_EXPANSION:
+        if (descriptor->expansion)
+            RedisModule_ReplyWithLongLong(ctx, descriptor->expansion);
+        else
+            RedisModule_ReplyWithNull(ctx);
+        break;
+    case INFO_NFIELDS:
+        break;
+    }
+}
+
+/* BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION] */
+int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2 && argc != 3) return RedisModule_WrongArity(ctx);
+    int field = 0;
+    if (argc == 3) {
+        while (field < INFO_NFIELDS && !word_is(word_of(argv[2]), info_fields[field].argument))
+            field++;
+        if (field == INFO_NFIELDS) return RedisModule_ReplyWithError(ctx, ERROR_BAD_FIELD);
+    }
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing_any(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    if (argc == 3) {
+        /* In RESP2 an array of the value alone, as clients expect. */
+        const bool map = RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_RESP3;
+        if (map)
+            RedisModule_ReplyWithMap(ctx, 1);
+        else
+            RedisModule_ReplyWithArray(ctx, 1);
+        if (map) RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
+        reply_info(ctx, filter, (enum info_field)field);
+    } else {
+        RedisModule_ReplyWithMap(ctx, INFO_NFIELDS);
+        for (field = 0; field < INFO_NFIELDS; field++) {
+            RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
+            reply_info(ctx, filter, (enum info_field)field);
+        }
+    }
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* What a string, or the part of it that is this layer's, takes. Of one that is lost: what it would if it were dense. */
+static size_t bytes_of(const struct layer *layer, const struct shard *shard) {
+    if (layer->adoption) return shard ? shard->nbytes : 0;
+    const size_t own =
+        shard && shard->capacity ? shard->nbytes : layout_shard_bytes(&layer->layout);
+    return (layer_is_joined(layer) ? 0 : HEADER_BYTES) + own;
+}
+
+static const char *state_of(const struct access *access, const struct shard *shard) {
+    if (shard) return shard->capacity ? "young" : "ok";
+    return access->status == SHARD_MISSING ? "missing" : "damaged";
+}
+
+/* One entry of BF.SHARDS. */
+static void reply_shard(struct strings *strings, uint32_t index, uint32_t number) {
+    RedisModuleCtx *ctx = strings->ctx;
+    struct access *access = &strings->access;
+    const struct layer *layer = &access->descriptor->layers[index];
+    const struct shard *shard = access_open(access, index, number);
+    double sampled = 1, fill = 0;
+    if (shard && layer->adoption)
+        fill = fill_of_adopted(layer, shard, FILL_SAMPLE_BYTES / layer->layout.nshards, &sampled);
+    else if (shard)
+        fill = fill_of_shard(layer, shard, &sampled);
+    RedisModuleString *name = shard_name(access->descriptor, index, number);
+    RedisModule_ReplyWithMap(ctx, 8);
+    RedisModule_ReplyWithSimpleString(ctx, "key");
+    RedisModule_ReplyWithString(ctx, name);
+    RedisModule_ReplyWithSimpleString(ctx, "layer");
+    RedisModule_ReplyWithLongLong(ctx, index);
+    RedisModule_ReplyWithSimpleString(ctx, "shard");
+    RedisModule_ReplyWithLongLong(ctx, number);
+    RedisModule_ReplyWithSimpleString(ctx, "bytes");
+    RedisModule_ReplyWithLongLong(ctx, (long long)bytes_of(layer, shard));
+    RedisModule_ReplyWithSimpleString(ctx, "state");
+    RedisModule_ReplyWithSimpleString(ctx, state_of(access, shard));
+    RedisModule_ReplyWithSimpleString(ctx, "fill");
+    if (shard)
+        RedisModule_ReplyWithDouble(ctx, fill);
+    else
+        RedisModule_ReplyWithNull(ctx);
+    RedisModule_ReplyWithSimpleString(ctx, "fill sampled from");
+    RedisModule_ReplyWithDouble(ctx, sampled);
+    RedisModule_ReplyWithSimpleString(ctx, "offset");
+    RedisModule_ReplyWithLongLong(
+        ctx, layer_is_joined(layer) ? (long long)(HEADER_BYTES + layer->offset) : 0);
+    RedisModule_FreeString(NULL, name);
+    access_close(access);
+}
+
+/* Which entries BF.SHARDS shows. */
+struct part {
+    uint64_t layer, shard; /* the first one, if it exists */
+    uint64_t max;          /* no more than these */
+    bool asked_for;        /* as a part; otherwise the reply must be all */
+};
+#define MAX_ENTRIES 1000u
+
+/* [FROM layer shard] [COUNT count]; false if it is something else. */
+static bool parse_part(RedisModuleString **argv, int argc, struct part *part) {
+    *part = (struct part){.max = MAX_ENTRIES, .asked_for = argc > 0};
+    bool from = false, count = false;
+    for (int at = 0; at < argc;) {
+        const struct word option = word_of(argv[at++]);
+        if (!from && word_is(option, "FROM") && argc - at >= 2) {
+            if (!word_to_u64(word_of(argv[at++]), &part->layer) ||
+                !word_to_u64(word_of(argv[at++]), &part->shard))
+                return false;
+            from = true;
+        } else if (!count && word_is(option, "COUNT") && argc - at >= 1) {
+            if (!word_to_u64(word_of(argv[at++]), &part->max) || part->max == 0 ||
+                part->max > MAX_ENTRIES)
+                return false;
+            count = true;
+        } else {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* How many entries there may be. */
+static uint64_t count_entries(const struct descriptor *descriptor) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        n += layer->adoption ? layer->layout.nshards : layer_count_created(layer);
+    }
+    return n;
+}
+
+/* The entries of one layer; how many there were. */
+static uint64_t reply_layer(struct strings *strings, uint32_t index, uint64_t first, uint64_t max) {
+    const struct layer *layer = &strings->access.descriptor->layers[index];
+    uint64_t n = 0;
+    for (uint64_t shard = first; shard < layer->layout.nshards && n < max; shard++) {
+        /* Adopted strings may have been made by others: only the key itself tells. */
+        if (layer->adoption ? access_check(&strings->access, index, (uint32_t)shard) == SHARD_NONE
+                            : !layer_shard_created(layer, (uint32_t)shard))
+            continue;
+        reply_shard(strings, index, (uint32_t)shard);
+        n++;
+    }
+    return n;
+}
+
+/* BF.SHARDS key [FROM layer shard] [COUNT count] */
+int BFShards_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 2 || argc > 7) return RedisModule_WrongArity(ctx);
+    struct part part;
+    if (!parse_part(argv + 2, argc - 2, &part))
+        return RedisModule_ReplyWithError(ctx, ERROR_BAD_PART);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    const struct descriptor *descriptor = filter->descriptor;
+    if (!part.asked_for && count_entries(descriptor) > MAX_ENTRIES) {
+        RedisModule_CloseKey(key);
+        return RedisModule_ReplyWithError(ctx, ERROR_MANY_SHARDS);
+    }
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+    uint64_t nshown = 0;
+    RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
+    for (uint64_t i = part.layer; i < descriptor->nlayers; i++)
+        nshown +=
+            reply_layer(&strings, (uint32_t)i, i == part.layer ? part.shard : 0, part.max - nshown);
+    RedisModule_ReplySetArrayLength(ctx, (long)nshown);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}

@@ -1,0 +1,140 @@
+#include "commands/internal.h"
+
+#include <stdio.h>
+
+#include "commands/open.h"
+#include "commands/reply.h"
+#include "commands/words.h"
+#include "core/encoding.h"
+#include "core/header.h"
+#include "core/names.h"
+#include "store/cluster.h"
+#include "store/datatype.h"
+#include "store/garbage.h"
+#include "store/identity.h"
+#include "store/living.h"
+
+/* Not if a script or another module runs it, wherever that came from, since it has a client of its own then. While the
+ * server loads, the AOF's client is the one with the highest id. */
+bool internal_only(RedisModuleCtx *ctx) {
+    const int flags = RedisModule_GetContextFlags(ctx);
+    return flags & REDISMODULE_CTX_FLAGS_REPLICATED ||
+           (flags & REDISMODULE_CTX_FLAGS_LOADING && RedisModule_GetClientId(ctx) == UINT64_MAX);
+}
+
+/* BF.DESCRIPTOR key
+ * The descriptor as it is stored, for tools that read shards themselves. */
+int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing_any(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    size_t nbytes;
+    char *bytes = descriptor_bytes(filter->descriptor, &nbytes);
+    RedisModule_ReplyWithStringBuffer(ctx, bytes, nbytes);
+    RedisModule_Free(bytes);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+static int reply_bad_descriptor(RedisModuleCtx *ctx, const char *problem) {
+    char text[160];
+    snprintf(text, sizeof text, ERROR_DESCRIPTOR ": %s", problem);
+    return RedisModule_ReplyWithError(ctx, text);
+}
+
+/* BF.SETDESCRIPTOR key bytes
+ * Sets a descriptor, exactly: how replicas, the AOF and nodes that import slots learn of new filters and new layers. An
+ * existing filter can only be replaced by another state of itself. */
+int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    const struct word bytes = word_of(argv[2]), name = word_of(argv[1]);
+    const char *problem;
+    struct descriptor *descriptor =
+        descriptor_decode((const uint8_t *)bytes.text, bytes.length, &problem);
+    if (!descriptor) return reply_bad_descriptor(ctx, problem);
+    if (cluster_enabled(ctx) && !cluster_fits(descriptor, name.text, name.length)) {
+        descriptor_free(descriptor);
+        return RedisModule_ReplyWithError(ctx, ERROR_OTHER_SLOT);
+    }
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_any(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter)) {
+        descriptor_free(descriptor);
+        return REDISMODULE_OK;
+    }
+    if (filter && filter->descriptor->id != descriptor->id) {
+        descriptor_free(descriptor);
+        RedisModule_ReplyWithError(ctx, ERROR_EXISTS);
+    } else {
+        if (filter)
+            filter_replace(filter, descriptor);
+        else
+            type_set(key, filter_wrap(descriptor));
+        RedisModule_ReplicateVerbatim(ctx);
+        RedisModule_SignalModifiedKey(ctx, argv[1]);
+        RedisModule_ReplyWithSimpleString(ctx, "OK");
+    }
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.NEXTID key id
+ * Which id the filter gets that the COPY or RESTORE behind it makes under this name. */
+int BFNextId_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    const struct word digits = word_of(argv[2]);
+    uint64_t id;
+    if (!identity_parse(digits.text, digits.length, &id))
+        return RedisModule_ReplyWithError(ctx, ERROR_BAD_ID);
+    identity_told(RedisModule_GetSelectedDb(ctx), argv[1], id);
+    RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}
+
+/* What a key is that is named like a shard: "live" if its filter lives, "dying" if the sweeper will remove it, "moving"
+ * if its slot is between nodes and the filter may be on the other, "orphan" if no filter owns it, "other" if it is no
+ * shard of ours. */
+static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisModuleKey *key) {
+    uint64_t id;
+    uint32_t layer, shard;
+    size_t length;
+    if (!names_parse(name.text, name.length, &id, &layer, &shard) || !key ||
+        RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_STRING)
+        return "other";
+    const char *string = RedisModule_StringDMA(key, &length, REDISMODULE_READ);
+    if (!string || length < HEADER_BYTES ||
+        !header_names((const uint8_t *)string, id, layer, shard))
+        return "other";
+    if (living_has(id)) return "live";
+    if (garbage_has(id)) return "dying";
+    const unsigned slot = cluster_key_slot(name.text, name.length);
+    return cluster_slot_state(ctx, slot) == SLOT_OWNED ? "orphan" : "moving";
+}
+
+/* BF.OWNER key
+ * For scripts/bforphans: whether a shard's filter lives. */
+int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key = RedisModule_OpenKey(ctx, argv[1], REDISMODULE_READ);
+    RedisModule_ReplyWithSimpleString(ctx, owner_of(ctx, word_of(argv[1]), key));
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.LEAVES key
+ * How replicas and the AOF learn that the DEL which follows is a filter's departure for another node. */
+int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (filter) filter->leaving = true;
+    RedisModule_CloseKey(key);
+    RedisModule_ReplicateVerbatim(ctx);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}

@@ -1,0 +1,18 @@
+/* internal.h: the commands by which replicas, the AOF and tools learn how filters are stored. */
+#ifndef INTERNAL_H
+#define INTERNAL_H
+
+#include <stdbool.h>
+
+#include "redismodule.h"
+
+/* Does this command come from where nobody but the server can send: the primary, the AOF, or a node that sends us slots? */
+bool internal_only(RedisModuleCtx *ctx);
+
+int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int BFNextId_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+
+#endif

@@ -1,0 +1,145 @@
+/* Arguments in, one look-up of the filter, the work in filter.c, a reply out. */
+#include "commands/items.h"
+
+#include "commands/create.h"
+#include "commands/open.h"
+#include "commands/reply.h"
+#include "core/filter.h"
+#include "store/replication.h"
+#include "store/statistics.h"
+
+/* Lookups for the items of a command: on the caller's stack if they are few. */
+#define FEW 64
+static struct lookup *lookups_for(RedisModuleString **items, size_t n, struct lookup few[FEW]) {
+    struct lookup *lookups = n <= FEW ? few : RedisModule_Alloc(n * sizeof *lookups);
+    for (size_t i = 0; i < n; i++)
+        lookups[i].item = RedisModule_StringPtrLen(items[i], &lookups[i].nbytes);
+    return lookups;
+}
+
+/* Returns how many were answered with yes. */
+static size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
+                            enum answer yes, bool array, const char *full) {
+    size_t nyes = 0;
+    if (array) RedisModule_ReplyWithArray(ctx, (long)n);
+    for (size_t i = 0; i < n; i++) {
+        switch (lookups[i].answer) {
+        case ANSWER_KNOWN:
+        case ANSWER_NEW:
+            RedisModule_ReplyWithBool(ctx, lookups[i].answer == yes);
+            nyes += lookups[i].answer == yes;
+            break;
+        case ANSWER_FULL:
+            RedisModule_ReplyWithError(ctx, full);
+            break;
+        case ANSWER_OOM:
+            RedisModule_ReplyWithError(ctx, ERROR_OOM);
+            break;
+        case ANSWER_LOST: /* nobody reads what replication is answered, and an error would end some servers */
+            RedisModule_ReplyWithBool(ctx, false);
+        }
+    }
+    return nyes;
+}
+
+/* Adds items to the filter. If there is none, it is created: by `options`, else as configured. Without options, and
+ * so by BF.ADD and BF.MADD, the command is one that a replica can repeat as it is. */
+static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
+               const struct options *options, bool array) {
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_again(ctx, name, REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    const bool existed = filter != NULL;
+    if (!filter && options && options->given & OPTION_NOCREATE) {
+        RedisModule_ReplyWithError(ctx, ERROR_NOT_FOUND);
+    } else if (!filter) {
+        const struct options configured = default_options();
+        filter = create(ctx, name, key, options ? options : &configured);
+    }
+    if (filter) {
+        struct lookup few[FEW], *lookups = lookups_for(items, n, few);
+        struct strings strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE);
+        strings.name = name;
+        strings.items = items;
+        size_t nadded;
+        if (filter_add(&strings.access, lookups, n, &nadded)) {
+            if (nadded > 0) replicate_items(&strings, lookups, n, existed && !options);
+            reply_answers(ctx, lookups, n, ANSWER_NEW, array,
+                          filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL);
+            statistics_added(n, nadded);
+        } else {
+            reply_lost(&strings);
+        }
+        access_close(&strings.access);
+        if (lookups != few) RedisModule_Free(lookups);
+        if (nadded > 0) {
+            RedisModule_SignalModifiedKey(ctx, name);
+            RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.add", name);
+        }
+    }
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.ADD key item */
+int BFAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    return add(ctx, argv[1], argv + 2, 1, NULL, false);
+}
+
+/* BF.MADD key item [item ...] */
+int BFMAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 3) return RedisModule_WrongArity(ctx);
+    return add(ctx, argv[1], argv + 2, (size_t)argc - 2, NULL, true);
+}
+
+/* BF.INSERT key [CAPACITY n] [ERROR rate] [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] [NOCREATE]
+ *           ITEMS item [item ...] */
+int BFInsert_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 4) return RedisModule_WrongArity(ctx);
+    struct options options = default_options();
+    if (!parse_options(ctx, argv + 2, argc - 2,
+                       OPTION_CAPACITY | OPTION_ERROR | OPTION_EXPANSION | OPTION_NONSCALING |
+                           OPTION_SEED | OPTION_SHARDSIZE | OPTION_NOCREATE | OPTION_ITEMS,
+                       &options))
+        return REDISMODULE_OK;
+    const size_t first = 2 + options.nwords;
+    if (!(options.given & OPTION_ITEMS) || first == (size_t)argc)
+        return RedisModule_ReplyWithError(ctx, ERROR_NO_ITEMS);
+    return add(ctx, argv[1], argv + first, (size_t)argc - first, &options, true);
+}
+
+static int check(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
+                 bool array) {
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_again(ctx, name, REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    struct lookup few[FEW], *lookups = lookups_for(items, n, few);
+    if (!filter) {
+        for (size_t i = 0; i < n; i++) lookups[i].answer = ANSWER_NEW;
+        statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
+    } else {
+        struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+        if (filter_check(&strings.access, lookups, n))
+            statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
+        else
+            reply_lost(&strings);
+        access_close(&strings.access);
+    }
+    if (lookups != few) RedisModule_Free(lookups);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* BF.EXISTS key item */
+int BFExists_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 3) return RedisModule_WrongArity(ctx);
+    return check(ctx, argv[1], argv + 2, 1, false);
+}
+
+/* BF.MEXISTS key item [item ...] */
+int BFMExists_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc < 3) return RedisModule_WrongArity(ctx);
+    return check(ctx, argv[1], argv + 2, (size_t)argc - 2, true);
+}

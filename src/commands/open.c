@@ -1,0 +1,59 @@
+#include "commands/open.h"
+
+#include "commands/reply.h"
+#include "store/datatype.h"
+#include "store/namecache.h"
+
+bool open_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+              struct filter **filter) {
+    *key = RedisModule_OpenKey(ctx, name, mode);
+    *filter = NULL;
+    if (!*key) return true;
+    if (RedisModule_ModuleTypeGetType(*key) == FilterType) {
+        *filter = RedisModule_ModuleTypeGetValue(*key);
+        return true;
+    }
+    if (RedisModule_KeyType(*key) == REDISMODULE_KEYTYPE_EMPTY) return true;
+    RedisModule_CloseKey(*key);
+    RedisModule_ReplyWithError(ctx, REDISMODULE_ERRORMSG_WRONGTYPE);
+    return false;
+}
+
+bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                 struct filter **filter) {
+    if (!open_any(ctx, name, mode, key, filter)) return false;
+    if (!*filter || (*filter)->descriptor->load.origin == LOAD_NONE) return true;
+    reply_half_loaded(ctx, &(*filter)->descriptor->load);
+    RedisModule_CloseKey(*key);
+    return false;
+}
+
+/* The same for the commands that come by the thousand: *key is NULL if the filter was found without opening it. */
+bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                struct filter **filter) {
+    *key = NULL;
+    *filter = recent_find(ctx, name);
+    if (*filter && (*filter)->descriptor->load.origin == LOAD_NONE) return true;
+    if (!open_filter(ctx, name, mode, key, filter)) return false;
+    if (*filter) recent_keep(ctx, name, *key, *filter);
+    return true;
+}
+
+/* What open_filter and open_any have left open, or "not found". */
+static bool need(RedisModuleCtx *ctx, RedisModuleKey *key, const struct filter *filter) {
+    if (filter) return true;
+    RedisModule_CloseKey(key);
+    RedisModule_ReplyWithError(ctx, ERROR_NOT_FOUND);
+    return false;
+}
+
+bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                   struct filter **filter) {
+    return open_filter(ctx, name, mode, key, filter) && need(ctx, *key, *filter);
+}
+
+/* The same for commands that tell something of a half-loaded filter too. */
+bool open_existing_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                       struct filter **filter) {
+    return open_any(ctx, name, mode, key, filter) && need(ctx, *key, *filter);
+}

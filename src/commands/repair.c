@@ -1,0 +1,177 @@
+/* Lost shards begin anew, empty: whoever asks for it accepts that what was in them will be new again. */
+#include "commands/repair.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "commands/internal.h"
+#include "commands/open.h"
+#include "commands/reply.h"
+#include "commands/words.h"
+#include "core/header.h"
+#include "store/cluster.h"
+#include "store/replication.h"
+
+/* What one command does at the most; the next one goes on. */
+#define MAX_STRINGS 16384u
+#define MAX_BYTES   (8u << 20)
+
+struct healing {
+    struct strings strings;
+    struct filter *filter;
+    RedisModuleString **pairs; /* layer and shard of what was healed */
+    size_t npairs;
+    size_t nstrings; /* looked at */
+    size_t nbytes;   /* made */
+    size_t ncleared; /* adopted strings that count as empty again */
+    bool full;       /* the server's memory is used up */
+};
+
+static RedisModuleString *decimal(uint32_t number) {
+    char text[16];
+    return RedisModule_CreateString(NULL, text,
+                                    (size_t)snprintf(text, sizeof text, "%" PRIu32, number));
+}
+
+static void note_healed(struct healing *healing, uint32_t layer, uint32_t number) {
+    const size_t n = healing->npairs++;
+    if ((n & (n - 1)) == 0) /* room for one, two, four, … */
+        healing->pairs =
+            RedisModule_Realloc(healing->pairs, (n ? 4 * n : 2) * sizeof *healing->pairs);
+    healing->pairs[2 * n] = decimal(layer);
+    healing->pairs[2 * n + 1] = decimal(number);
+}
+
+/* Deals with one string; *nbytes is its length afterwards. False if the server has no memory for it. */
+static bool heal_string(struct healing *healing, uint32_t index, uint32_t number, size_t *nbytes) {
+    struct access *access = &healing->strings.access;
+    struct layer *layer = &access->descriptor->layers[index];
+    const struct shard *shard = access_open(access, index, number);
+    *nbytes = 0;
+    if (!shard && access->status != SHARD_NONE) {
+        if (layer->adoption) {
+            /* Missing, it counts as empty again. What took its place may be somebody's data, and stays. */
+            if (access->status == SHARD_MISSING) layer_mark_lost(layer, number);
+            healing->ncleared += access->status == SHARD_MISSING;
+            access_check(access, index, number); /* takes it off the list of lost ones */
+        } else if (strings_memory_is_full()) {
+            return false;
+        } else {
+            shard = access_create(access, index, number);
+            healing->nbytes += shard->nbytes;
+            note_healed(healing, index, number);
+        }
+    }
+    if (shard && !layer->adoption) *nbytes = HEADER_BYTES + shard->nbytes;
+    access_close(access);
+    return true;
+}
+
+/* Goes over the strings, from where the last command left off. True when it has come to the end. */
+static bool heal(struct healing *healing) {
+    struct access *access = &healing->strings.access;
+    const struct descriptor *descriptor = access->descriptor;
+    struct heal_cursor *at = &healing->filter->heal;
+    for (; at->layer < descriptor->nlayers; at->layer++, at->shard = 0) {
+        const struct layer *layer = &descriptor->layers[at->layer];
+        const bool whole = at->shard == 0 && !layer_is_joined(layer);
+        uint64_t total = 0;
+        for (; at->shard < layer_nstrings(layer); at->shard++) {
+            if (!layer_shard_created(layer, at->shard) && !layer->adoption) continue;
+            if (healing->nstrings++ == MAX_STRINGS || healing->nbytes >= MAX_BYTES) return false;
+            size_t nbytes;
+            healing->full = !heal_string(healing, at->layer, at->shard, &nbytes);
+            if (healing->full) return false;
+            total += nbytes;
+        }
+        /* A lost string took its length with it: now all of them are known. Joined layers count their own. */
+        if (whole && !layer->adoption) {
+            for (uint32_t i = at->layer + 1; i < descriptor->nlayers; i++)
+                if (descriptor->layers[i].home == at->layer) total -= descriptor->layers[i].nstored;
+            access_recount(access, at->layer, total);
+        }
+    }
+    *at = (struct heal_cursor){0};
+    return true;
+}
+
+static int reply_unfinished(RedisModuleCtx *ctx, const struct healing *healing) {
+    char text[200];
+    if (healing->full)
+        snprintf(text, sizeof text,
+                 "OOM 'maxmemory' is used up: %zu lost shards were healed, others are left",
+                 healing->npairs);
+    else
+        snprintf(text, sizeof text,
+                 "TRYAGAIN %zu lost shards were healed, more strings are to be looked at: send "
+                 "BF.HEAL again",
+                 healing->npairs);
+    return RedisModule_ReplyWithError(ctx, text);
+}
+
+static void heal_and_reply(RedisModuleCtx *ctx, RedisModuleString *name, struct filter *filter) {
+    struct healing healing = {
+        .strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE), .filter = filter};
+    const bool finished = heal(&healing);
+    if (healing.npairs + healing.ncleared > 0) {
+        replicate_healed(ctx, name, filter->descriptor, healing.pairs, healing.npairs);
+        RedisModule_SignalModifiedKey(ctx, name);
+        RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.heal", name);
+    }
+    if (finished)
+        RedisModule_ReplyWithLongLong(ctx, (long long)(healing.npairs + healing.ncleared));
+    else
+        reply_unfinished(ctx, &healing);
+    for (size_t i = 0; i < 2 * healing.npairs; i++) RedisModule_FreeString(NULL, healing.pairs[i]);
+    RedisModule_Free(healing.pairs);
+}
+
+/* BF.HEAL key */
+int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    if (cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) == SLOT_MOVING)
+        RedisModule_ReplyWithError(ctx, ERROR_MIGRATING);
+    else
+        heal_and_reply(ctx, argv[1], filter);
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* The shard that a pair of arguments names; false if there is none. */
+static bool read_pair(const struct descriptor *descriptor, RedisModuleString **argv,
+                      uint32_t *layer, uint32_t *number) {
+    uint64_t first, second;
+    if (!word_to_u64(word_of(argv[0]), &first) || !word_to_u64(word_of(argv[1]), &second) ||
+        first >= descriptor->nlayers || second >= layer_nstrings(&descriptor->layers[first]) ||
+        descriptor->layers[first].adoption)
+        return false;
+    *layer = (uint32_t)first;
+    *number = (uint32_t)second;
+    return true;
+}
+
+/* BF.HEALED key layer shard [layer shard ...]
+ * How replicas and the AOF learn which shards begin anew: they have not lost the same ones, and must not decide. */
+int BFHealed_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc % 2 != 0) return RedisModule_WrongArity(ctx);
+    if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
+        return REDISMODULE_OK;
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE);
+    for (int i = 2; i + 1 < argc; i += 2) {
+        uint32_t layer, number;
+        if (read_pair(filter->descriptor, argv + i, &layer, &number))
+            access_create(&strings.access, layer, number);
+        access_close(&strings.access);
+    }
+    RedisModule_CloseKey(key);
+    RedisModule_ReplicateVerbatim(ctx);
+    RedisModule_SignalModifiedKey(ctx, argv[1]);
+    return RedisModule_ReplyWithSimpleString(ctx, "OK");
+}

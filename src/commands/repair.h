@@ -1,0 +1,10 @@
+/* repair.h: BF.HEAL, and BF.HEALED, by which replicas learn of it. */
+#ifndef REPAIR_H
+#define REPAIR_H
+
+#include "redismodule.h"
+
+int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int BFHealed_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+
+#endif

@@ -1,0 +1,49 @@
+/* reply.h: what clients are told: every error text, and errors that name what they are about. */
+#ifndef REPLY_H
+#define REPLY_H
+
+#include "store/strings.h"
+
+/* All fixed error texts but those of bad options (core/options.c). Those that RedisBloom has too are worded as there: clients match them. */
+#define ERROR_EXISTS     "ERR item exists"
+#define ERROR_NOT_FOUND  "ERR not found"
+#define ERROR_FULL       "ERR non scaling filter is full"
+#define ERROR_LAST_LAYER "ERR the filter has as many layers as it can have and is full"
+#define ERROR_OOM        "OOM the item needs a new shard and 'maxmemory' is used up"
+#define ERROR_NO_ITEMS   "ERR ITEMS and at least one item are needed"
+#define ERROR_TOO_LARGE  "ERR bad capacity: too large for the largest possible shards"
+#define ERROR_LONG_NAME  "ERR the filter's name is too long: 65535 bytes at most"
+#define ERROR_CLUSTER                                                                              \
+    "ERR in a cluster this name can't be a filter's: it has a '}' outside of a {hash tag}, or is " \
+    "empty"
+#define ERROR_DESCRIPTOR "ERR not a filter's descriptor"
+#define ERROR_OTHER_SLOT "ERR the descriptor's shards lie in another cluster slot than the key"
+#define ERROR_INTERNAL                                                                             \
+    "ERR only replication, the append-only file and slot migration use this command"
+#define ERROR_BAD_ID    "ERR bad id: 16 hexadecimal digits are needed"
+#define ERROR_MIGRATING "TRYAGAIN shards of this filter are on their way between cluster nodes"
+#define ERROR_BAD_FIELD "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
+#define ERROR_BAD_PART                                                                             \
+    "ERR bad part: FROM layer shard and COUNT count are understood, with whole numbers and a "     \
+    "count from 1 to 1000"
+#define ERROR_MANY_SHARDS                                                                          \
+    "ERR the filter has more than 1000 shards: ask for parts of them, with FROM layer shard"
+#define ERROR_BAD_ITERATOR "ERR bad iterator: a whole number is needed"
+#define ERROR_CHANGED                                                                              \
+    "ERR bad iterator: it is not of this filter, or the filter has grown or was replaced since; "  \
+    "start again from 0"
+#define ERROR_COMPLETE                                                                             \
+    "ERR item exists: BF.LOADCHUNK needs a key that does not exist, or a half-loaded filter"
+#define ERROR_NO_HEADER      "ERR bad chunk: there is no filter to continue; begin with the first chunk"
+#define ERROR_OTHER_ITERATOR "ERR bad chunk: it does not belong to this iterator"
+#define ERROR_ADOPTED                                                                              \
+    "ERR this filter has adopted strings, which are not copied in chunks; see docs/adopt.md"
+#define ERROR_MEMORY "ERR not enough memory for the filter's descriptor"
+
+/* Replies that a shard which is needed is not there, or is not what it should be. */
+int reply_lost(struct strings *strings);
+
+/* Replies how far a half-loaded filter has come and how to go on. */
+int reply_half_loaded(RedisModuleCtx *ctx, const struct load *load);
+
+#endif

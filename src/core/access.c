@@ -1,0 +1,332 @@
+#include "core/access.h"
+
+#include <string.h>
+
+#include "core/header.h"
+#include "core/young.h"
+
+/* ---- what is remembered ---- */
+
+/* The handle of a shard's string. */
+static struct shard *handle_of(struct access *access, uint32_t home, uint32_t number) {
+    struct handles *handles = access->handles;
+    const struct descriptor *descriptor = access->descriptor;
+    if (home >= handles->nlayers) {
+        const size_t nbytes = descriptor->nlayers * sizeof *handles->shards;
+        handles->shards = descriptor_allocator.realloc(handles->shards, nbytes);
+        while (handles->nlayers < descriptor->nlayers) handles->shards[handles->nlayers++] = NULL;
+    }
+    struct shard **shards = &handles->shards[home];
+    if (!*shards)
+        *shards = descriptor_allocator.need_zeroed(descriptor->layers[home].layout.nshards,
+                                                   sizeof **shards);
+    return &(*shards)[number];
+}
+
+/* Keeps count of the shards that are known to be lost. */
+static void set_lost(const struct supplier *supplier, struct shard *shard, bool lost) {
+    if (shard->lost == lost) return;
+    shard->lost = lost;
+    supplier->count(0, 0, lost ? 1 : -1);
+}
+
+void handles_free(struct handles *handles, const struct descriptor *descriptor,
+                  const struct supplier *supplier) {
+    for (uint32_t i = 0; i < handles->nlayers; i++) {
+        if (!handles->shards[i]) continue;
+        for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++) {
+            struct shard *shard = &handles->shards[i][j];
+            if (shard->name) supplier->forget(shard);
+            set_lost(supplier, shard, false);
+        }
+        descriptor_allocator.free(handles->shards[i]);
+    }
+    descriptor_allocator.free(handles->shards);
+    *handles = (struct handles){0};
+}
+
+/* ---- opening ---- */
+
+/* Only a large blocked layer begins young, and only a string that no other layer has joined. */
+static bool may_be_young(const struct descriptor *descriptor, uint32_t home, size_t dense) {
+    const struct layer *layer = &descriptor->layers[home];
+    return layer->kind == LAYER_BLOCKED && young_begins(&layer->layout) &&
+           dense == layout_shard_bytes(&layer->layout);
+}
+
+/* Is this the string that it should be? If so, the shard knows where its body is. Adopted strings have no header to check,
+ * and any length up to that of their highest bit. */
+static bool accept(struct access *access, struct shard *shard, uint32_t home, uint32_t number,
+                   uint8_t *string, size_t length) {
+    const struct descriptor *descriptor = access->descriptor;
+    const struct layer *layer = &descriptor->layers[home];
+    const size_t dense = descriptor_string_bytes(descriptor, home);
+    size_t skipped = HEADER_BYTES;
+    shard->capacity = 0;
+    if (layer->adoption) {
+        if (length > dense) return false;
+        skipped = 0;
+    } else {
+        if (length < HEADER_BYTES || !header_fits(descriptor, home, number, string)) return false;
+        const size_t nbytes = length - HEADER_BYTES;
+        if (header_form(string) == FORM_DENSE) {
+            if (nbytes != dense) return false;
+        } else {
+            if (!may_be_young(descriptor, home, dense)) return false;
+            shard->capacity = young_capacity(&layer->layout, nbytes);
+            if (shard->capacity == 0) return false;
+        }
+    }
+    shard->body = string + skipped;
+    shard->nbytes = (uint32_t)(length - skipped);
+    return true;
+}
+
+static struct shard *keep_open(struct access *access, struct shard *shard) {
+    set_lost(access->supplier, shard, false);
+    shard->next_open = access->open;
+    access->open = shard;
+    return shard;
+}
+
+/* An adopted string that was never seen may have been made by others meanwhile, so only the string itself tells. */
+static enum shard_status absent_status(struct access *access, uint32_t layer, uint32_t number) {
+    if (layer_shard_created(&access->descriptor->layers[layer], number)) return SHARD_MISSING;
+    return access->supplier->absence_is_certain(access) ? SHARD_NONE : SHARD_MISSING;
+}
+
+struct shard *access_open_new(struct access *access, uint32_t layer, uint32_t number) {
+    const struct layer *at = &access->descriptor->layers[layer];
+    if (!layer_shard_created(at, number) && !at->adoption) {
+        access->status = SHARD_NONE;
+        return NULL;
+    }
+    struct shard *shard = handle_of(access, at->home, number);
+    size_t nbytes;
+    bool there = false;
+    uint8_t *string = access->supplier->open(access, shard, at->home, number, &nbytes, &there);
+    if (string) {
+        if (accept(access, shard, at->home, number, string, nbytes))
+            return keep_open(access, shard);
+        there = true;
+        access->supplier->close(access, shard);
+    }
+    access->status = there ? SHARD_FOREIGN : absent_status(access, layer, number);
+    access->bad_layer = layer;
+    access->bad_shard = number;
+    set_lost(access->supplier, shard, access->status != SHARD_NONE);
+    return NULL;
+}
+
+void access_close(struct access *access) {
+    for (struct shard *shard = access->open; shard;) {
+        struct shard *next = shard->next_open;
+        access->supplier->close(access, shard);
+        shard->key = NULL;
+        shard->next_open = NULL;
+        shard = next;
+    }
+    access->open = NULL;
+}
+
+enum shard_status access_check(struct access *access, uint32_t layer, uint32_t number) {
+    if (!access_open(access, layer, number)) return access->status;
+    access_close(access);
+    return SHARD_READY;
+}
+
+/* ---- making and replacing strings ---- */
+
+/* Puts an empty string of nbytes in a shard's place: header, then zeros. */
+static void renew(struct access *access, uint32_t home, uint32_t number, struct shard *shard,
+                  enum shard_form form, size_t nbytes) {
+    const bool was_open = shard->key != NULL;
+    uint8_t *string = access->supplier->renew(access, shard, home, number, HEADER_BYTES + nbytes);
+    header_write(access->descriptor, home, number, form, string);
+    shard->body = string + HEADER_BYTES;
+    shard->nbytes = (uint32_t)nbytes;
+    shard->capacity = form == FORM_YOUNG ? (uint32_t)(nbytes / YOUNG_ENTRY_BYTES) : 0;
+    if (!was_open) keep_open(access, shard);
+}
+
+/* A layer's strings have become larger, or smaller, by so much. */
+static void account(struct access *access, struct layer *layer, int64_t nstrings, int64_t nbytes) {
+    layer->nstored += (uint64_t)nbytes;
+    access->supplier->count(nstrings, nbytes, 0);
+}
+
+/* Marks a shard as created whose string has nbytes of this layer. */
+static void mark_created(struct access *access, struct layer *layer, uint32_t number,
+                         size_t nbytes) {
+    if (layer_shard_created(layer, number)) return;
+    layer_mark_created(layer, number);
+    account(access, layer, !layer_is_joined(layer), (int64_t)nbytes);
+}
+
+static struct shard *create_string(struct access *access, uint32_t home, uint32_t number) {
+    struct layer *layer = &access->descriptor->layers[home];
+    struct shard *shard = handle_of(access, home, number);
+    const size_t dense = descriptor_string_bytes(access->descriptor, home);
+    const size_t own = layout_shard_bytes(&layer->layout);
+    const bool young = may_be_young(access->descriptor, home, dense);
+    const size_t nbytes = young ? young_bytes(YOUNG_FIRST) : dense;
+    mark_created(access, layer, number, HEADER_BYTES + (young ? nbytes : own));
+    renew(access, home, number, shard, young ? FORM_YOUNG : FORM_DENSE, nbytes);
+    return shard;
+}
+
+/* A copy of a body that is about to be replaced, for descriptor_allocator.free. */
+static uint8_t *copy_body(const struct shard *shard) {
+    uint8_t *copy = descriptor_allocator.need(shard->nbytes + 1u);
+    memcpy(copy, shard->body, shard->nbytes);
+    return copy;
+}
+
+void access_turn(struct access *access, uint32_t layer, uint32_t number, struct shard *shard) {
+    struct layer *at = &access->descriptor->layers[layer];
+    uint8_t *table = copy_body(shard);
+    const uint32_t capacity = shard->capacity;
+    const size_t before = shard->nbytes, after = layout_shard_bytes(&at->layout);
+    renew(access, layer, number, shard, FORM_DENSE, after);
+    young_pour(&at->layout, table, capacity, shard->body);
+    descriptor_allocator.free(table);
+    account(access, at, 0, (int64_t)after - (int64_t)before);
+    access->turned = layer + 1;
+}
+
+/* Moves the items of a young shard to a larger table. */
+static void enlarge(struct access *access, uint32_t layer, uint32_t number, struct shard *shard) {
+    struct layer *at = &access->descriptor->layers[layer];
+    uint8_t *table = copy_body(shard);
+    const uint32_t capacity = shard->capacity;
+    const size_t before = shard->nbytes;
+    renew(access, layer, number, shard, FORM_YOUNG, 2 * before);
+    header_set_nitems(shard->body - HEADER_BYTES,
+                      young_rehash(&at->layout, table, capacity, shard->body, shard->capacity));
+    descriptor_allocator.free(table);
+    account(access, at, 0, (int64_t)before);
+}
+
+bool access_would_turn(const struct access *access, uint32_t layer, uint32_t number,
+                       const struct shard *shard) {
+    const struct layout *layout = &access->descriptor->layers[layer].layout;
+    const uint32_t nitems = header_nitems(shard->body - HEADER_BYTES);
+    return nitems >= (access->turned == layer + 1 ? young_last_limit(layout, number)
+                                                  : young_limit(layout, number));
+}
+
+/* Whatever the header says and the table holds, there is an end: a table that can't become larger becomes a bitmap. */
+bool access_add_young(struct access *access, uint32_t layer, uint32_t number, struct shard *shard,
+                      uint32_t block, uint64_t bits) {
+    const struct layer *at = &access->descriptor->layers[layer];
+    if (young_find(shard->body, shard->capacity, block, bits)) return false;
+    if (!access_would_turn(access, layer, number, shard)) {
+        uint32_t nitems = header_nitems(shard->body - HEADER_BYTES);
+        if (!young_has_room(shard->capacity, nitems) &&
+            young_capacity(&at->layout, 2 * (size_t)shard->nbytes) != 0) {
+            enlarge(access, layer, number, shard);
+            nitems = header_nitems(shard->body - HEADER_BYTES);
+        }
+        if (young_insert(shard->body, shard->capacity, block, bits)) {
+            header_set_nitems(shard->body - HEADER_BYTES, nitems + 1);
+            return true;
+        }
+    }
+    access_turn(access, layer, number, shard);
+    return layout_set(&at->layout, shard->body + block * layout_block_bytes(&at->layout), bits);
+}
+
+/* Makes room for a joined layer, and for those between it and its home, at the end of their string. */
+static struct shard *append_layer(struct access *access, uint32_t layer) {
+    struct layer *layers = access->descriptor->layers;
+    const uint32_t home = layers[layer].home;
+    struct shard *shard = layer_shard_created(&layers[home], 0) ? access_open(access, home, 0)
+                                                                : create_string(access, home, 0);
+    if (!shard || layer_shard_created(&layers[layer], 0)) return shard;
+    if (shard->capacity) access_turn(access, home, 0, shard);
+    for (uint32_t i = home; i <= layer; i++)
+        mark_created(access, &layers[i], 0, layout_shard_bytes(&layers[i].layout));
+    uint8_t *old = copy_body(shard);
+    const size_t nbytes = shard->nbytes;
+    renew(access, home, 0, shard, FORM_DENSE, descriptor_string_bytes(access->descriptor, home));
+    memcpy(shard->body, old, nbytes);
+    descriptor_allocator.free(old);
+    return shard;
+}
+
+struct shard *access_create(struct access *access, uint32_t layer, uint32_t number) {
+    return layer_is_joined(&access->descriptor->layers[layer])
+               ? append_layer(access, layer)
+               : create_string(access, layer, number);
+}
+
+struct shard *access_extend(struct access *access, uint32_t layer, uint32_t number, size_t nbytes) {
+    struct shard *shard = access_open(access, layer, number);
+    if (!shard || shard->nbytes < nbytes) {
+        const bool was_open = shard != NULL;
+        shard = handle_of(access, layer, number);
+        shard->body = access->supplier->extend(access, shard, layer, number, nbytes);
+        shard->nbytes = (uint32_t)nbytes;
+        shard->capacity = 0;
+        if (!was_open) keep_open(access, shard);
+    }
+    layer_mark_created(&access->descriptor->layers[layer], number);
+    return shard;
+}
+
+/* ---- bodies from elsewhere ---- */
+
+static const char *fill_young(struct access *access, uint32_t layer, uint32_t number,
+                              const uint8_t *table, size_t nbytes) {
+    struct layer *at = &access->descriptor->layers[layer];
+    const uint32_t capacity = young_capacity(&at->layout, nbytes);
+    const size_t dense = descriptor_string_bytes(access->descriptor, layer);
+    if (capacity == 0 || !may_be_young(access->descriptor, layer, dense))
+        return "a young shard of a length that can't be";
+    mark_created(access, at, number, HEADER_BYTES + nbytes);
+    struct shard *shard = handle_of(access, layer, number);
+    renew(access, layer, number, shard, FORM_YOUNG, nbytes);
+    header_set_nitems(shard->body - HEADER_BYTES,
+                      young_rehash(&at->layout, table, capacity, shard->body, capacity));
+    return NULL;
+}
+
+/* An adopted string that became the filter's own. What was there before is replaced. */
+static const char *fill_adopted(struct access *access, uint32_t layer, uint32_t number,
+                                const uint8_t *body, size_t nbytes) {
+    struct layer *at = &access->descriptor->layers[layer];
+    if (nbytes == 0 || nbytes > descriptor_string_bytes(access->descriptor, layer))
+        return "a string of the wrong length";
+    struct shard *shard = handle_of(access, layer, number);
+    shard->body = access->supplier->renew(access, shard, layer, number, nbytes);
+    shard->nbytes = (uint32_t)nbytes;
+    shard->capacity = 0;
+    keep_open(access, shard);
+    layer_mark_created(at, number);
+    memcpy(shard->body, body, nbytes);
+    return NULL;
+}
+
+const char *access_fill(struct access *access, uint32_t layer, uint32_t number, bool young,
+                        const uint8_t *body, size_t nbytes) {
+    struct layer *at = &access->descriptor->layers[layer];
+    if (at->adoption) return fill_adopted(access, layer, number, body, nbytes);
+    if (young) return fill_young(access, layer, number, body, nbytes);
+    if (nbytes != descriptor_string_bytes(access->descriptor, layer))
+        return "a shard of the wrong length";
+    mark_created(access, at, number, HEADER_BYTES + layout_shard_bytes(&at->layout));
+    struct shard *shard = handle_of(access, layer, number);
+    renew(access, layer, number, shard, FORM_DENSE, nbytes);
+    memcpy(shard->body, body, nbytes);
+    return NULL;
+}
+
+void access_fill_joined(struct access *access, uint32_t layer) {
+    struct layer *at = &access->descriptor->layers[layer];
+    mark_created(access, at, 0, layout_shard_bytes(&at->layout));
+}
+
+void access_recount(struct access *access, uint32_t layer, uint64_t nbytes) {
+    struct layer *at = &access->descriptor->layers[layer];
+    account(access, at, 0, (int64_t)(nbytes - at->nstored));
+}

@@ -1,0 +1,17 @@
+/* fill.h: how full a shard is, from a sample of its bits: counting all of 10 GB would take seconds. */
+#ifndef FILL_H
+#define FILL_H
+
+#include "core/access.h"
+
+#define FILL_SAMPLE_BYTES (1u << 20) /* of a layer, for BF.SHARDS */
+
+/* The share of the bits of an open shard of a layer that are set, or would be if it were dense; *sampled tells which
+ * share of them was looked at. */
+double fill_of_shard(const struct layer *layer, const struct shard *shard, double *sampled);
+
+/* The same for an adopted string of which at most about max_bytes are looked at. */
+double fill_of_adopted(const struct layer *layer, const struct shard *shard, size_t max_bytes,
+                       double *sampled);
+
+#endif

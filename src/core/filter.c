@@ -1,0 +1,257 @@
+/* The way of a command through a filter.
+ *
+ * A batch is answered in two passes. The first asks every layer, newest first, and opens every shard that any item
+ * needs; when one is lost, all ends there, before anything has changed. The second adds what was new. Between hashing an
+ * item and touching its block, AHEAD other items are hashed and their blocks requested, so that the memory works on
+ * many of them at once: that, and opening each shard once per command, is what makes an item of a batch several times
+ * cheaper than a single one. */
+#include "core/filter.h"
+
+#include "core/young.h"
+
+#define AHEAD 16
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+bool filter_plan(const struct filter_options *options, struct layout *layout, double *error) {
+    const bool grows = options->expansion > 0;
+    *error = sizing_layer_error(options->error, 0, grows);
+    return sizing_plan(options->capacity, *error, options->shard_bytes, !grows, layout);
+}
+
+struct descriptor *filter_new(const struct filter_options *options, const char *tag,
+                              size_t tag_length) {
+    struct layout layout;
+    double error;
+    if (!filter_plan(options, &layout, &error)) return NULL;
+    struct descriptor *descriptor = descriptor_new(tag, tag_length);
+    if (!descriptor) return NULL;
+    descriptor->id = options->id;
+    descriptor->seed = options->seed;
+    descriptor->error = options->error;
+    descriptor->shard_bytes = options->shard_bytes;
+    descriptor->expansion = options->expansion;
+    if (descriptor_add_layer(descriptor, &layout, options->capacity)) return descriptor;
+    descriptor_free(descriptor);
+    return NULL;
+}
+
+/* ---- blocked layers; the other kinds are behind layer.h ---- */
+
+static inline uint8_t *block_of(const struct layer *layer, const struct lookup *lookup) {
+    return shard_blocks(layer, lookup->shard) +
+           (size_t)lookup->block * layout_block_bytes(&layer->layout);
+}
+
+static inline bool blocked_locate(struct access *access, uint32_t index, struct lookup *lookup) {
+    const struct layer *layer = &access->descriptor->layers[index];
+    const struct item_place place = layout_place(&layer->layout, lookup->hash.place);
+    lookup->shard = access_open(access, index, place.shard);
+    lookup->block = place.block;
+    if (!lookup->shard) return access->status == SHARD_NONE;
+    if (lookup->shard->capacity)
+        young_prefetch(lookup->shard->body, lookup->shard->capacity, lookup->hash.bits);
+    else
+        layout_prefetch(&layer->layout, block_of(layer, lookup), lookup->hash.bits);
+    return true;
+}
+
+static inline bool blocked_contains(struct access *access, uint32_t index, struct lookup *lookup) {
+    const struct layer *layer = &access->descriptor->layers[index];
+    const struct shard *shard = lookup->shard;
+    if (!shard) return false;
+    if (shard->capacity)
+        return young_find(shard->body, shard->capacity, lookup->block, lookup->hash.bits);
+    return layout_test(&layer->layout, block_of(layer, lookup), lookup->hash.bits);
+}
+
+static uint32_t shard_number(const struct layer *layer, const struct lookup *lookup) {
+    return layout_place(&layer->layout, lookup->hash.place).shard;
+}
+
+/* A large shard begins young, which takes a few hundred bytes. */
+static inline bool blocked_allocates(struct access *access, uint32_t index, struct lookup *lookup) {
+    const struct layer *layer = &access->descriptor->layers[index];
+    if (!lookup->shard) return layer_is_joined(layer) || !young_begins(&layer->layout);
+    return lookup->shard->capacity &&
+           access_would_turn(access, index, shard_number(layer, lookup), lookup->shard);
+}
+
+static inline enum answer blocked_insert(struct access *access, uint32_t index,
+                                         struct lookup *lookup) {
+    struct layer *layer = &access->descriptor->layers[index];
+    if (!lookup->shard) lookup->shard = access_create(access, index, shard_number(layer, lookup));
+    if (!lookup->shard) return ANSWER_LOST;
+    const bool changed =
+        lookup->shard->capacity
+            ? access_add_young(access, index, shard_number(layer, lookup), lookup->shard,
+                               lookup->block, lookup->hash.bits)
+            : layout_set(&layer->layout, block_of(layer, lookup), lookup->hash.bits);
+    layer->nitems += changed;
+    return changed ? ANSWER_NEW : ANSWER_KNOWN;
+}
+
+static const struct layer_ops blocked_ops = {blocked_locate, blocked_contains, blocked_allocates,
+                                             blocked_insert};
+
+/* ---- a layer of any kind ---- */
+
+static inline const struct layer_ops *ops_of(const struct access *access, uint32_t index) {
+    switch (access->descriptor->layers[index].kind) {
+    case LAYER_BLOCKED:
+        break;
+    case LAYER_CLASSIC:
+        return &layer_classic_ops;
+    case LAYER_ADOPTED:
+        return &layer_adopted_ops;
+    }
+    return &blocked_ops;
+}
+
+/* A shard of this layer that an item needs is lost. Is that an error? Where a primary's command is repeated, it is known
+ * that no layer contained the item: only the newest one, which takes it, must be sound. */
+static bool go_on_without(struct access *access, uint32_t index, struct lookup *lookup) {
+    if (!access->supplier->repeats(access)) return false;
+    lookup->shard = NULL;
+    if (index + 1 == access->descriptor->nlayers) lookup->answer = ANSWER_LOST;
+    return true;
+}
+
+/* Marks as known what this layer contains; items are located AHEAD of being tested. */
+ALWAYS_INLINE bool search_by(const struct layer_ops *ops, struct access *access, uint32_t index,
+                             struct lookup *lookups, size_t n) {
+    const size_t ahead = n < AHEAD ? n - 1 : AHEAD;
+    for (size_t i = 0; i < n + ahead; i++) {
+        if (i < n && lookups[i].answer == ANSWER_NEW && !ops->locate(access, index, &lookups[i]) &&
+            !go_on_without(access, index, &lookups[i]))
+            return false;
+        if (i < ahead) continue;
+        struct lookup *lookup = &lookups[i - ahead];
+        if (lookup->answer == ANSWER_NEW && ops->contains(access, index, lookup))
+            lookup->answer = ANSWER_KNOWN;
+    }
+    return true;
+}
+
+/* Written out twice, so that the one for blocked layers has no call and no branch on the kind in its loop. */
+static bool search(struct access *access, uint32_t index, struct lookup *lookups, size_t n) {
+    const struct layer_ops *ops = ops_of(access, index);
+    return ops == &blocked_ops ? search_by(&blocked_ops, access, index, lookups, n)
+                               : search_by(ops, access, index, lookups, n);
+}
+
+/* ---- all layers ---- */
+
+static inline void hash_items(const struct descriptor *descriptor, struct lookup *lookups,
+                              size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        lookups[i].hash = layout_hash(lookups[i].item, lookups[i].nbytes, descriptor->seed);
+        lookups[i].answer = ANSWER_NEW;
+        lookups[i].own_for = 0;
+    }
+}
+
+/* A single item has no others to look ahead to. But where its blocks were the last time is known, and most likely they
+ * still are: asking for them before their shards are opened hides a part of the memory's latency (10% of a command; a
+ * third with ten layers). Should the server have moved a string, the processor fetches something else, or nothing. */
+static void prefetch_by_hint(const struct access *access, const struct lookup *lookup) {
+    const struct handles *handles = access->handles;
+    const uint32_t nlayers = access->descriptor->nlayers;
+    for (uint32_t i = 0; i < nlayers; i++) {
+        const struct layer *layer = &access->descriptor->layers[i];
+        const struct layout *layout = &layer->layout;
+        if (layer->kind != LAYER_BLOCKED || layer->home >= handles->nlayers ||
+            !handles->shards[layer->home])
+            continue;
+        const struct item_place place = layout_place(layout, lookup->hash.place);
+        const struct shard *shard = &handles->shards[layer->home][place.shard];
+        if (!shard->body || shard->capacity) continue;
+        const uintptr_t block =
+            (uintptr_t)shard->body + layer->offset + place.block * layout_block_bytes(layout);
+        /* At most one of several layers contains the item. */
+        if (nlayers > 1)
+            layout_prefetch_first(layout, (const uint8_t *)block, lookup->hash.bits);
+        else
+            layout_prefetch(layout, (const uint8_t *)block, lookup->hash.bits);
+    }
+}
+
+bool filter_check(struct access *access, struct lookup *lookups, size_t n) {
+    hash_items(access->descriptor, lookups, n);
+    if (n == 1) prefetch_by_hint(access, lookups);
+    for (uint32_t index = access->descriptor->nlayers; index-- > 0;) {
+        if (!search(access, index, lookups, n)) return false;
+        if (n == 1 && lookups[0].answer != ANSWER_NEW) break;
+    }
+    return true;
+}
+
+/* Appends a layer, in the string of the one before if there is room: an item opens every string that it may be in. */
+static bool grow(struct descriptor *descriptor) {
+    if (descriptor->expansion == 0 || descriptor->nlayers >= SIZING_MAX_LAYERS) return false;
+    unsigned nclassic = 0;
+    while (nclassic < descriptor->nlayers && descriptor->layers[nclassic].kind == LAYER_CLASSIC)
+        nclassic++;
+    const double error = sizing_next_error(descriptor->error, descriptor->nlayers, nclassic);
+    const uint64_t capacity = sizing_next_capacity(descriptor_newest(descriptor)->capacity,
+                                                   descriptor->expansion, descriptor->nlayers);
+    struct layout layout;
+    return sizing_plan(capacity, error, descriptor->shard_bytes, true, &layout) &&
+           descriptor_add_layer_joined(descriptor, &layout, capacity);
+}
+
+/* Makes sure that the newest layer can take an item; the first n lookups are done. */
+static enum answer make_room(struct access *access, const struct lookup *lookups, size_t n) {
+    if (!access->supplier->may_allocate(access)) return ANSWER_OOM;
+    if (!grow(access->descriptor)) return ANSWER_FULL;
+    access->supplier->grown(access, lookups, n);
+    return ANSWER_NEW;
+}
+
+/* Adds lookup number i, which the search did not find. Only layers from `first` on have changed since, by earlier items
+ * of the batch, which may have been this very item. */
+static enum answer add_one(struct access *access, uint32_t first, struct lookup *lookups,
+                           size_t i) {
+    struct lookup *lookup = &lookups[i];
+    const struct descriptor *descriptor = access->descriptor;
+    for (uint32_t index = first; index + 1 < descriptor->nlayers; index++) {
+        const struct layer_ops *ops = ops_of(access, index);
+        if (ops->locate(access, index, lookup) && ops->contains(access, index, lookup))
+            return ANSWER_KNOWN;
+    }
+    uint32_t newest = descriptor->nlayers - 1;
+    const struct layer_ops *ops = ops_of(access, newest);
+    /* With a single layer the search has left the item's shard here, if there was one. */
+    if ((newest > 0 || !lookup->shard) && !ops->locate(access, newest, lookup)) return ANSWER_LOST;
+    if (descriptor->layers[newest].nitems >= descriptor->layers[newest].capacity) {
+        if (ops->contains(access, newest, lookup)) return ANSWER_KNOWN;
+        const enum answer room = make_room(access, lookups, i);
+        if (room != ANSWER_NEW) return room;
+        newest = descriptor->nlayers - 1;
+        ops = ops_of(access, newest);
+        if (!ops->locate(access, newest, lookup)) return ANSWER_LOST;
+    }
+    if (ops->allocates(access, newest, lookup) && !access->supplier->may_allocate(access))
+        return ANSWER_OOM;
+    return ops->insert(access, newest, lookup);
+}
+
+bool filter_add(struct access *access, struct lookup *lookups, size_t n, size_t *nadded) {
+    *nadded = 0;
+    if (!filter_check(access, lookups, n)) return false;
+    const uint32_t first = access->descriptor->nlayers - 1;
+    for (size_t i = 0; i < n; i++) {
+        if (lookups[i].answer == ANSWER_NEW) lookups[i].answer = add_one(access, first, lookups, i);
+        *nadded += lookups[i].answer == ANSWER_NEW;
+    }
+    return true;
+}
+
+double filter_shard_share(const struct descriptor *descriptor, uint32_t layer) {
+    const uint64_t total = descriptor_nitems(descriptor);
+    const struct layer *at = &descriptor->layers[layer];
+    uint64_t nitems = 0;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+        if (descriptor->layers[i].home == at->home) nitems += descriptor->layers[i].nitems;
+    return total == 0 ? 0 : (double)nitems / (double)total / at->layout.nshards;
+}

@@ -1,0 +1,32 @@
+/* names.h: how the strings of a filter are called, and which cluster slot a name lies in. The only file that knows. */
+#ifndef NAMES_H
+#define NAMES_H
+
+#include "core/descriptor.h"
+
+/* The part of a filter's name that its shards' names carry between braces, so that all share one cluster slot: the
+ * name's own hash tag, else the whole name. False if in a cluster no such tag can be formed. */
+bool names_tag(const char *name, size_t length, const char **tag, size_t *tag_length);
+
+/* Room that the name of any string of the filter needs. */
+size_t names_room(const struct descriptor *descriptor);
+
+/* Writes the name of a shard, or of an adopted string; returns its length. Not NUL-terminated. */
+size_t names_string(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
+                    char *text);
+
+/* Takes the name of a shard apart; false if it is none. */
+bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *layer, uint32_t *shard);
+
+#define NAMES_NSLOTS 16384u
+
+/* The cluster slot of a key. */
+unsigned names_slot(const char *name, size_t length);
+
+/* The slot of all shards of a filter; NAMES_NSLOTS if they have none in common. */
+unsigned names_filter_slot(const struct descriptor *descriptor);
+
+/* Do a filter's shards, and the strings it adopted, all lie in the slot of a key of this name? */
+bool names_share_slot(const struct descriptor *descriptor, const char *name, size_t length);
+
+#endif

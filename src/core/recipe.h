@@ -1,0 +1,91 @@
+/* adopted.h: bitmaps that others wrote with SETBIT, and how they hash. Knows nothing of Redis.
+ *
+ * The recipes that this speaks for keep a Bloom filter in one string or several. An item's value is the hexadecimal MD5
+ * of its bytes (32 lower-case characters), or the item itself where that is a fingerprint already. Each seed gives one
+ * bit: starting from 0, for every character c of the value, x = x * (seed + 1) + c, in whole numbers without bound; the
+ * bit is x mod 2^log2_bits. With several strings, the first two hexadecimal digits modulo their number choose one.
+ *
+ * Only the low bits of x matter, and they depend on nothing but low bits, so 64 bits of x are enough. */
+#ifndef RECIPE_H
+#define RECIPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define RECIPE_MIN_LOG2_BITS 9u  /* a cache line */
+#define RECIPE_MAX_LOG2_BITS 32u /* the longest string of the server */
+#define RECIPE_MAX_SEEDS     64u
+#define RECIPE_MAX_STRINGS   256u /* two hexadecimal digits choose no further */
+
+enum recipe_digest {
+    RECIPE_MD5 = 1,  /* the value is the item's MD5 in hexadecimal */
+    RECIPE_NONE = 2, /* the value is the item */
+};
+
+/* One recipe: everything that decides which bits stand for an item. */
+struct recipe {
+    enum recipe_digest digest;
+    uint32_t nstrings; /* 1 … RECIPE_MAX_STRINGS; 1 with RECIPE_NONE */
+    uint8_t log2_bits; /* of the bits in a string */
+    uint8_t nseeds;    /* bits for each item */
+    uint64_t seeds[RECIPE_MAX_SEEDS];
+};
+
+/* The recipe that most people have: MD5, one string, 2^31 bits, seven seeds. */
+extern const struct recipe recipe_default;
+
+/* What is wrong with a recipe, in words for an error; NULL if nothing. */
+const char *recipe_problem(const struct recipe *recipe);
+
+/* A recipe and the names of its strings. */
+struct adoption {
+    struct recipe recipe;
+    bool numbered; /* names are prefix0, prefix1, …; otherwise there is one, called prefix */
+    bool
+        owned; /* the strings are the filter's own copies, named like its shards; prefix is empty */
+    uint32_t prefix_length; /* bytes in prefix */
+    char *prefix;           /* not NUL-terminated */
+};
+
+/* What must be kept of an item between the functions below: its MD5, or nothing where the item is the value. */
+struct recipe_item {
+    const char *bytes;
+    size_t nbytes;
+    uint8_t md5[16];
+};
+void recipe_hash(const struct recipe *recipe, struct recipe_item *item);
+
+/* The string in which the item's bits are. */
+uint32_t recipe_string(const struct recipe *recipe, const struct recipe_item *item);
+
+/* The bits of the item, one for each seed. */
+void recipe_positions(const struct recipe *recipe, const struct recipe_item *item,
+                      uint32_t positions[RECIPE_MAX_SEEDS]);
+
+/* Strings are as long as their highest bit needed; what lies behind their end is zero. The empty item is never
+ * contained: that is what the recipes answer, whatever was inserted. */
+bool recipe_test(const struct recipe *recipe, const struct recipe_item *item, const uint8_t *string,
+                 size_t nbytes);
+
+/* Asks the processor for the memory that recipe_test will look at. */
+void recipe_prefetch(const struct recipe *recipe, const struct recipe_item *item,
+                     const uint8_t *string, size_t nbytes);
+
+/* The length a string must have to hold the item's bits. */
+size_t recipe_length(const struct recipe *recipe, const struct recipe_item *item);
+
+/* Sets the item's bits in a string of at least that length; true if one of them was not set before. */
+bool recipe_set(const struct recipe *recipe, const struct recipe_item *item, uint8_t *string);
+
+/* The false-positive rate that the usual recipe promises, and that all capacities are derived from: seven bits per item
+ * at 23 bits of memory per item. */
+#define RECIPE_ERROR 8.57e-5
+
+/* Items that all strings together can take until that rate is reached. */
+uint64_t recipe_capacity(const struct recipe *recipe);
+
+/* The number of items that set a share of `fill` (0 … 1) of one string's bits. */
+uint64_t recipe_estimate(const struct recipe *recipe, double fill);
+
+#endif

@@ -1,0 +1,16 @@
+/* clock.h: what time it is. The only file that asks the system. */
+#ifndef CLOCK_H
+#define CLOCK_H
+
+#include <stdint.h>
+
+/* Microseconds since some moment; never goes back. For measuring, not for dates. */
+int64_t clock_monotonic_us(void);
+
+/* A number that changes whenever the server has served other clients for a while, never during a command. Not 0. */
+uint64_t clock_tick(void);
+
+/* The next tick. For jobs.c alone. */
+void clock_advance(void);
+
+#endif

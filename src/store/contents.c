@@ -1,0 +1,173 @@
+#include "store/contents.h"
+
+#include "core/bytes.h"
+#include "core/header.h"
+#include "core/young.h"
+#include "store/statistics.h"
+
+/* How a string is saved: this number, and unless it is lost, what is behind its header. */
+enum saved_string {
+    SAVED_LOST = 0,
+    SAVED_DENSE = 1, /* or an adopted string */
+    SAVED_YOUNG = 2,
+};
+
+/* Has a filter this string? Adopted ones may have been made by others: only the key itself tells. */
+static bool has_string(const struct layer *layer, uint32_t number) {
+    return layer_shard_created(layer, number) || layer->adoption;
+}
+
+void contents_save(RedisModuleIO *rdb, struct strings *strings) {
+    const struct descriptor *descriptor = strings->access.descriptor;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
+            if (!has_string(layer, j)) continue;
+            const struct shard *shard = access_open(&strings->access, i, j);
+            RedisModule_SaveUnsigned(rdb, !shard            ? SAVED_LOST
+                                          : shard->capacity ? SAVED_YOUNG
+                                                            : SAVED_DENSE);
+            if (shard) RedisModule_SaveStringBuffer(rdb, (char *)shard->body, shard->nbytes);
+            access_close(&strings->access);
+        }
+    }
+}
+
+/* Turns the descriptor into one without strings, which are then made one by one. What it said before is returned, for
+ * descriptor_free. */
+static struct descriptor *take_strings(struct descriptor *descriptor) {
+    struct descriptor *wanted = descriptor_copy(descriptor);
+    if (!wanted) return NULL;
+    statistics_leave(descriptor);
+    descriptor_clear_strings(descriptor);
+    statistics_join(descriptor);
+    return wanted;
+}
+
+/* Makes a string of what is known of it. One that is lost stays lost; an adopted one that does not exist need not be. */
+static const char *put_string(struct access *access, const struct descriptor *wanted, uint32_t home,
+                              uint32_t number, enum saved_string saved, const uint8_t *body,
+                              size_t nbytes) {
+    struct layer *layer = &access->descriptor->layers[home];
+    for (uint32_t i = home + 1; i < wanted->nlayers && wanted->layers[i].home == home; i++) {
+        if (!layer_shard_created(&wanted->layers[i], 0)) break;
+        if (saved == SAVED_LOST)
+            layer_mark_created(&access->descriptor->layers[i], 0);
+        else
+            access_fill_joined(access, i);
+    }
+    if (saved == SAVED_LOST) {
+        if (layer_shard_created(&wanted->layers[home], number)) layer_mark_created(layer, number);
+        return NULL;
+    }
+    /* An adopted string that is there but empty is not the same as one that is not there. */
+    static const uint8_t zero;
+    if (layer->adoption && nbytes == 0) body = &zero, nbytes = 1;
+    const char *problem = access_fill(access, home, number, saved == SAVED_YOUNG, body, nbytes);
+    access_close(access);
+    return problem;
+}
+
+static const char *load_string(RedisModuleIO *rdb, struct access *access,
+                               const struct descriptor *wanted, uint32_t home, uint32_t number) {
+    const uint64_t saved = RedisModule_LoadUnsigned(rdb);
+    if (saved > SAVED_YOUNG) return "a string in an unknown form";
+    if (saved == SAVED_LOST)
+        return RedisModule_IsIOError(rdb)
+                   ? "truncated"
+                   : put_string(access, wanted, home, number, SAVED_LOST, NULL, 0);
+    size_t nbytes;
+    char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
+    if (!bytes) return "truncated";
+    const char *problem = put_string(access, wanted, home, number, (enum saved_string)saved,
+                                     (const uint8_t *)bytes, nbytes);
+    RedisModule_Free(bytes);
+    return problem;
+}
+
+const char *contents_load(RedisModuleIO *rdb, struct strings *strings) {
+    struct descriptor *wanted = take_strings(strings->access.descriptor);
+    const char *problem = wanted ? NULL : "out of memory";
+    for (uint32_t i = 0; !problem && i < wanted->nlayers; i++) {
+        const struct layer *layer = &wanted->layers[i];
+        for (uint32_t j = 0; !problem && j < layer_nstrings(layer); j++)
+            if (has_string(layer, j)) problem = load_string(rdb, &strings->access, wanted, i, j);
+    }
+    descriptor_free(wanted);
+    return problem;
+}
+
+void contents_copy(struct strings *from, struct strings *to) {
+    struct descriptor *wanted = take_strings(to->access.descriptor);
+    if (!wanted) return;
+    for (uint32_t i = 0; i < wanted->nlayers; i++) {
+        const struct layer *layer = &wanted->layers[i];
+        for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
+            if (!has_string(layer, j)) continue;
+            const struct shard *shard = access_open(&from->access, i, j);
+            const enum saved_string saved = !shard            ? SAVED_LOST
+                                            : shard->capacity ? SAVED_YOUNG
+                                                              : SAVED_DENSE;
+            put_string(&to->access, wanted, i, j, saved, shard ? shard->body : NULL,
+                       shard ? shard->nbytes : 0);
+            access_close(&from->access);
+        }
+    }
+    descriptor_free(wanted);
+}
+
+/* The items of a young shard count, not their places in the table. */
+static void digest_young(RedisModuleDigest *digest, const struct shard *shard) {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < shard->capacity; i++) {
+        const uint8_t *entry = shard->body + young_bytes(i);
+        if (bytes_u32(entry) != 0) sum += layout_hash(entry, YOUNG_ENTRY_BYTES, 0).bits;
+    }
+    RedisModule_DigestAddLongLong(digest, header_nitems(shard->body - HEADER_BYTES));
+    RedisModule_DigestAddLongLong(digest, (long long)sum);
+}
+
+void contents_digest(RedisModuleDigest *digest, struct strings *strings) {
+    const struct descriptor *descriptor = strings->access.descriptor;
+    RedisModule_DigestAddLongLong(digest, (long long)descriptor->seed);
+    RedisModule_DigestAddStringBuffer(digest, (const char *)&descriptor->error,
+                                      sizeof descriptor->error);
+    RedisModule_DigestAddLongLong(digest, descriptor->expansion);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        RedisModule_DigestAddLongLong(digest, layer->layout.block_log2);
+        RedisModule_DigestAddLongLong(digest, layer->layout.nprobes);
+        RedisModule_DigestAddLongLong(digest, layer->layout.nblocks);
+        RedisModule_DigestAddLongLong(digest, (long long)layer->capacity);
+        RedisModule_DigestAddLongLong(digest, (long long)layer->nitems);
+        for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
+            const struct shard *shard = access_open(&strings->access, i, j);
+            RedisModule_DigestAddLongLong(digest, shard ? SHARD_READY : strings->access.status);
+            if (shard && shard->capacity)
+                digest_young(digest, shard);
+            else if (shard)
+                RedisModule_DigestAddStringBuffer(digest, (char *)shard->body, shard->nbytes);
+            access_close(&strings->access);
+        }
+    }
+    RedisModule_DigestEndSequence(digest);
+}
+
+/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are moved here and now,
+ * on every server that runs the MOVE, replicas and replay of the AOF included, so that there is no moment at which they
+ * are apart. (Writing in a notification is safe where the command is done with the keyspace when it notifies, which is
+ * so for MOVE.) */
+void contents_move(RedisModuleCtx *ctx, const struct descriptor *descriptor, int from, int to) {
+    RedisModule_SelectDb(ctx, from);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        for (uint32_t j = 0; j < layer_nstrings(&descriptor->layers[i]); j++) {
+            if (!layer_owns_shards(&descriptor->layers[i]) ||
+                !layer_shard_created(&descriptor->layers[i], j))
+                continue;
+            RedisModuleString *name = shard_name(descriptor, i, j);
+            RedisModuleCallReply *reply = RedisModule_Call(ctx, "MOVE", "sl", name, (long long)to);
+            if (reply) RedisModule_FreeCallReply(reply);
+            RedisModule_FreeString(NULL, name);
+        }
+    }
+}

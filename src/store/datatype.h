@@ -1,0 +1,16 @@
+/* type.h: the Redis data type of a filter's own key, `bf-shards`. */
+#ifndef TYPE_H
+#define TYPE_H
+
+#include "redismodule.h"
+#include "store/value.h"
+
+extern RedisModuleType *FilterType;
+
+/* Registers the type; false if the server refuses. */
+bool type_register(RedisModuleCtx *ctx);
+
+/* Makes the filter the value of a key opened for writing that is empty. */
+void type_set(RedisModuleKey *key, struct filter *filter);
+
+#endif

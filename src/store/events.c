@@ -1,0 +1,189 @@
+#include "store/events.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "store/contents.h"
+#include "store/datatype.h"
+#include "store/garbage.h"
+#include "store/identity.h"
+#include "store/namecache.h"
+#include "store/statistics.h"
+
+/* ---- snapshots and loading ---- */
+
+static bool saving;
+
+bool events_saving(void) {
+    return saving;
+}
+
+static void OnPersistence(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
+    (void)event;
+    (void)data;
+    if (what == REDISMODULE_SUBEVENT_PERSISTENCE_AOF_START) garbage_purge_child(ctx);
+    saving = what != REDISMODULE_SUBEVENT_PERSISTENCE_ENDED &&
+             what != REDISMODULE_SUBEVENT_PERSISTENCE_FAILED;
+}
+
+static void OnLoading(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what, void *data) {
+    (void)ctx;
+    (void)event;
+    (void)data;
+    if (what <= REDISMODULE_SUBEVENT_LOADING_REPL_START) {
+        statistics_loading_starts();
+    } else {
+        statistics_loading_ends();
+    }
+}
+
+/* ---- databases ---- */
+
+static void OnWholeDatabase(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                            void *data) {
+    (void)ctx;
+    (void)what;
+    (void)data;
+    recent_forget();
+    if (event.id == REDISMODULE_EVENT_SWAPDB) garbage_databases_swapped();
+}
+
+/* ---- slots that go to another node at once ----
+ * A child sends all keys of the slots, as they are when it is forked, and what changes afterwards follows as commands. The
+ * dead are not among the keys but their shards may be, and the list of them does not travel: the child must not send
+ * them. Whatever dies afterwards, dies on the other node as well, by the same command. */
+
+static RedisModuleCtx *detached;
+
+/* Redis fires it in that child. */
+static void OnSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                            void *data) {
+    (void)event;
+    (void)data;
+    if (what == REDISMODULE_SUBEVENT_SLOT_MIGRATION_SNAPSHOT) garbage_purge_child(ctx);
+}
+
+/* Valkey tells its parent alone, at the start and at the end. In between, no child has a use for shards of the dead. */
+static unsigned nexports;
+
+static void in_child(void) {
+    if (nexports > 0) garbage_purge_child(detached);
+}
+
+static void OnAtomicSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
+                                  void *data) {
+    (void)ctx;
+    (void)event;
+    (void)data;
+    static bool prepared;
+    recent_forget();
+    if (what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_STARTED) {
+        /* Now, so that it runs after the other files' own handlers have given their locks back. */
+        if (!prepared) pthread_atfork(NULL, NULL, in_child);
+        prepared = true;
+        nexports++;
+    } else if ((what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_ABORTED ||
+                what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_COMPLETED) &&
+               nexports > 0) {
+        nexports--;
+    }
+}
+
+/* Older servers know none of these events, and that is no error. */
+static void subscribe_to_slots(RedisModuleCtx *ctx) {
+    detached = RedisModule_GetDetachedThreadSafeContext(ctx);
+    const RedisModuleEvent migration = {REDISMODULE_EVENT_SLOT_MIGRATION, 1},
+                           trimmed = {REDISMODULE_EVENT_SLOTS_TRIMMED, 1},
+                           valkeys = {VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION, 1};
+    if (RedisModule_ClusterPropagateForSlotMigration) { /* a Redis */
+        RedisModule_SubscribeToServerEvent(ctx, migration, OnSlotMigration);
+        /* Before it takes slots out of the keyspace without a word about their keys. */
+        RedisModule_SubscribeToServerEvent(ctx, trimmed, OnWholeDatabase);
+    } else {
+        RedisModule_SubscribeToServerEvent(ctx, valkeys, OnAtomicSlotMigration);
+    }
+}
+
+/* ---- keys ---- */
+
+static int copied_from = -1; /* until the copy_to that follows */
+
+void events_copied_from(int db) {
+    copied_from = db;
+}
+
+/* The database that the event is about. The context can't be asked: within MULTI, Valkey 9.1 answers with the database of the
+ * transaction. A key opened for writing is there even if it is empty. */
+static int database_of(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key = RedisModule_OpenKey(
+        ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
+    const int db = RedisModule_GetDbIdFromModuleKey(key);
+    RedisModule_CloseKey(key);
+    return db;
+}
+
+static struct filter *filter_of(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key =
+        RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
+    struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
+                                ? RedisModule_ModuleTypeGetValue(key)
+                                : NULL;
+    RedisModule_CloseKey(key);
+    return filter;
+}
+
+/* It was taken out of its place only to be put into another one. */
+static void stay(struct filter *filter) {
+    filter->leaving = false;
+    filter->packed_at = 0;
+}
+
+/* Valkey 8.1.1 lends the context the very client that runs the command, selects the event's database in it, and forgets to
+ * go back: after MOVE, of any key, and COPY to another database the client would go on in the wrong one, a primary's
+ * link and the replay of an AOF included. So the database it had is selected here. Where the context has a client of its
+ * own that does nothing. (For a COPY of other types there is no telling which it was.) */
+static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
+    (void)type;
+    static int moved_from; /* the event before move_to is always its move_from */
+    if (strcmp(event, "move_from") == 0) {
+        moved_from = database_of(ctx, name);
+    } else if (strcmp(event, "move_to") == 0) {
+        struct filter *filter = filter_of(ctx, name);
+        if (filter) contents_move(ctx, filter->descriptor, moved_from, database_of(ctx, name));
+        if (filter) stay(filter);
+        RedisModule_SelectDb(ctx, moved_from);
+    } else if (strcmp(event, "rename_to") == 0) {
+        struct filter *filter = filter_of(ctx, name);
+        if (filter) stay(filter);
+    } else if (strcmp(event, "copy_to") == 0) {
+        identity_tell(name);
+        if (copied_from >= 0) RedisModule_SelectDb(ctx, copied_from);
+        copied_from = -1;
+    } else if (strcmp(event, "restore") == 0) {
+        identity_tell(name);
+    } else if (strcmp(event, "expire") == 0) {
+        if (recent_find(ctx, name)) recent_forget();
+    }
+    return REDISMODULE_OK;
+}
+
+bool events_start(RedisModuleCtx *ctx) {
+    const struct {
+        uint64_t id;
+        RedisModuleEventCallback callback; /* one for each: a second takes the place of the first */
+    } events[] = {
+        {REDISMODULE_EVENT_PERSISTENCE, OnPersistence},
+        {REDISMODULE_EVENT_LOADING, OnLoading},
+        {REDISMODULE_EVENT_FLUSHDB, OnWholeDatabase},
+        {REDISMODULE_EVENT_SWAPDB, OnWholeDatabase},
+        {REDISMODULE_EVENT_REPL_ASYNC_LOAD, OnWholeDatabase},
+    };
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        const RedisModuleEvent event = {events[i].id, 1};
+        if (RedisModule_SubscribeToServerEvent(ctx, event, events[i].callback) != REDISMODULE_OK)
+            return false;
+    }
+    subscribe_to_slots(ctx);
+    return RedisModule_SubscribeToKeyspaceEvents(ctx, REDISMODULE_NOTIFY_GENERIC, OnGeneric) ==
+           REDISMODULE_OK;
+}

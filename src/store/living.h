@@ -1,0 +1,22 @@
+/* living.h: which filters live. Every value of our type in memory is counted by its id; all functions may be called on
+ * any thread. */
+#ifndef LIVING_H
+#define LIVING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Once, when the module is loaded, before anything that holds a lock of its own while it calls these. */
+void living_start(void);
+
+void living_add(uint64_t id);
+
+/* True if it was the last value with this id. */
+bool living_remove(uint64_t id);
+
+bool living_has(uint64_t id);
+
+/* The number of filters alive. */
+uint64_t living_count(void);
+
+#endif

@@ -1,0 +1,83 @@
+/* A name means another filter, or none, once the value that it stood for was unlinked or freed, another one was made,
+ * databases or slots were emptied or exchanged, or its time to live ran out. The first three are callbacks of the type,
+ * the next are events, each of them before the next command can run; filters with a time to live are never remembered,
+ * and a notification tells of one that gets it. What is remembered is our own memory, which the server does not move. (A
+ * shard is the server's: it must be opened each time.)
+ *
+ * A server may learn to take values away in yet another way, and not tell. Then what is remembered here is old, for a
+ * tenth of a second at most or until the name means another filter, but it is never memory that was given back: that
+ * happens on the main thread alone (retired.h), which forgets first. Its shards were taken away with it, since they are
+ * keys beside it, and shards that are not there are an error and not an answer.
+ *
+ * All is forgotten at every tick nevertheless: the server shall see that the filter is used (OBJECT IDLETIME).
+ * A server that evicts must see it every time, so that there nothing is remembered at all. */
+#include "store/namecache.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "store/jobs.h"
+
+#define PLACES    64u /* a power of two */
+#define MAX_BYTES 104 /* of a name: an entry takes two cache lines */
+
+struct entry {
+    uint64_t epoch; /* valid if it is the present one */
+    struct filter *filter;
+    int db;
+    uint32_t length;
+    char name[MAX_BYTES];
+};
+
+static struct entry entries[PLACES];
+static _Atomic uint64_t epoch =
+    1; /* counted up to forget; a lazy free does so from another thread */
+
+static struct entry *place_of(const char *name, size_t length) {
+    return &entries[(length + 31u * (unsigned char)name[length / 2] +
+                     7u * (unsigned char)name[length - 1]) %
+                    PLACES];
+}
+
+struct filter *recent_find(RedisModuleCtx *ctx, const RedisModuleString *name) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    if (length == 0 || length > MAX_BYTES) return NULL;
+    const struct entry *entry = place_of(text, length);
+    return entry->epoch == atomic_load_explicit(&epoch, memory_order_acquire) &&
+                   entry->length == length && memcmp(entry->name, text, length) == 0 &&
+                   entry->db == RedisModule_GetSelectedDb(ctx)
+               ? entry->filter
+               : NULL;
+}
+
+void recent_keep(RedisModuleCtx *ctx, const RedisModuleString *name, RedisModuleKey *key,
+                 struct filter *filter) {
+    size_t length;
+    const char *text = RedisModule_StringPtrLen(name, &length);
+    if (length == 0 || length > MAX_BYTES || RedisModule_GetExpire(key) != REDISMODULE_NO_EXPIRE ||
+        RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_EVICT)
+        return;
+    struct entry *entry = place_of(text, length);
+    entry->epoch = epoch;
+    entry->filter = filter;
+    entry->db = RedisModule_GetSelectedDb(ctx);
+    entry->length = (uint32_t)length;
+    memcpy(entry->name, text, length);
+}
+
+void recent_forget(void) {
+    atomic_fetch_add(&epoch, 1);
+}
+
+/* The job. */
+static bool forget(RedisModuleCtx *ctx, int64_t deadline_us) {
+    (void)ctx;
+    (void)deadline_us;
+    recent_forget();
+    return false;
+}
+
+void recent_start(void) {
+    jobs_add(forget);
+}

@@ -1,0 +1,42 @@
+#include "store/replication.h"
+
+void replicate_descriptor(RedisModuleCtx *ctx, RedisModuleString *name,
+                          const struct descriptor *descriptor) {
+    size_t nbytes;
+    char *bytes = descriptor_bytes(descriptor, &nbytes);
+    RedisModule_Replicate(ctx, "BF.SETDESCRIPTOR", "sb", name, bytes, nbytes);
+    RedisModule_Free(bytes);
+}
+
+/* For a single BF.ADD, verbatim saves a third of the command's time. */
+void replicate_items(struct strings *strings, const struct lookup *lookups, size_t n,
+                     bool verbatim) {
+    RedisModuleString *few[64], **new_ones = few;
+    const size_t first = strings->nsent;
+    size_t nnew = 0;
+    strings->nsent = n;
+    for (size_t i = first; verbatim && i < n; i++) verbatim = lookups[i].answer == ANSWER_NEW;
+    if (verbatim && first == 0) {
+        RedisModule_ReplicateVerbatim(strings->ctx);
+        return;
+    }
+    if (n - first > sizeof few / sizeof *few)
+        new_ones = RedisModule_Alloc((n - first) * sizeof *new_ones);
+    for (size_t i = first; i < n; i++)
+        if (lookups[i].answer == ANSWER_NEW) new_ones[nnew++] = strings->items[i];
+    if (nnew > 0)
+        RedisModule_Replicate(strings->ctx, "BF.MADD", "sv", strings->name, new_ones, nnew);
+    if (new_ones != few) RedisModule_Free(new_ones);
+}
+
+void replicate_growth(struct strings *strings, const struct lookup *lookups, size_t n) {
+    replicate_items(strings, lookups, n, false);
+    replicate_descriptor(strings->ctx, strings->name, strings->access.descriptor);
+}
+
+void replicate_healed(RedisModuleCtx *ctx, RedisModuleString *name,
+                      const struct descriptor *descriptor, RedisModuleString **pairs,
+                      size_t npairs) {
+    if (npairs > 0) RedisModule_Replicate(ctx, "BF.HEALED", "sv", name, pairs, 2 * npairs);
+    replicate_descriptor(ctx, name, descriptor);
+}

@@ -1,0 +1,26 @@
+/* replication.h: what replicas and the AOF are told. Only what changed something, and each thing with everything that it
+ * depends on: a replica decides nothing. */
+#ifndef REPLICATION_H
+#define REPLICATION_H
+
+#include "core/layer.h"
+#include "store/strings.h"
+
+/* The filter as it is now, whole and exact: when it is created, and when it has got a layer. */
+void replicate_descriptor(RedisModuleCtx *ctx, RedisModuleString *name,
+                          const struct descriptor *descriptor);
+
+/* First what went into the old layers, then the new layer: a replica must grow at the same item. */
+void replicate_growth(struct strings *strings, const struct lookup *lookups, size_t n);
+
+/* Those of the n items that were new and that replicas do not know of yet. `verbatim`: the running command may be
+ * replicated as it is if all of them are. */
+void replicate_items(struct strings *strings, const struct lookup *lookups, size_t n,
+                     bool verbatim);
+
+/* Shards that were lost and begin anew, as pairs of layer and shard; then the descriptor. */
+void replicate_healed(RedisModuleCtx *ctx, RedisModuleString *name,
+                      const struct descriptor *descriptor, RedisModuleString **pairs,
+                      size_t npairs);
+
+#endif

@@ -1,0 +1,51 @@
+/* statistics.h: running totals over all filters of the server, for INFO bf. Nothing here is looked up when it is
+ * asked for: who changes something says so, at the cost of an addition. */
+#ifndef STATISTICS_H
+#define STATISTICS_H
+
+#include <stdatomic.h>
+
+#include "core/descriptor.h"
+
+struct statistics {
+    /* What there is now. Values may die on a background thread. */
+    _Atomic uint64_t nshards; /* created and, as far as is known, there */
+    _Atomic uint64_t nbytes;  /* of these shards */
+    _Atomic uint64_t nlost;   /* shards that a command found lost and none has found sound since */
+    _Atomic uint64_t nitems;  /* in filters when they came to life, less those in dead ones */
+    uint64_t nitems_since;    /* added to living filters; only the main thread does that */
+
+    /* What clients and the primary asked for since the server started. Main thread only. */
+    struct work {
+        uint64_t nadds;   /* items given to BF.ADD, BF.MADD, BF.INSERT */
+        uint64_t nadded;  /* of these, new ones */
+        uint64_t nchecks; /* items given to BF.EXISTS, BF.MEXISTS */
+        uint64_t nhits;   /* of these, known ones */
+    } work;
+};
+extern struct statistics statistics;
+
+/* A filter with these shards and items came to life, or died, or is about to change or has changed by other means than
+ * those below. */
+void statistics_join(const struct descriptor *descriptor);
+void statistics_leave(const struct descriptor *descriptor);
+
+/* There are so many more shards, of so many more bytes, and so many more of them are known to be lost. */
+void statistics_count(int64_t nstrings, int64_t nbytes, int64_t nlost);
+
+static inline void statistics_added(size_t nadds, size_t nadded) {
+    statistics.nitems_since += nadded;
+    statistics.work.nadds += nadds;
+    statistics.work.nadded += nadded;
+}
+
+static inline void statistics_checked(size_t nchecks, size_t nhits) {
+    statistics.work.nchecks += nchecks;
+    statistics.work.nhits += nhits;
+}
+
+/* Reading an append-only file repeats commands of the past: what is done in between is not work of this server's life. */
+void statistics_loading_starts(void);
+void statistics_loading_ends(void);
+
+#endif

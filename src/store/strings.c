@@ -1,0 +1,129 @@
+#include "store/strings.h"
+
+#include "core/names.h"
+#include "store/cluster.h"
+#include "store/replication.h"
+#include "store/statistics.h"
+
+static struct strings *strings_behind(struct access *access) {
+    return (struct strings *)access;
+}
+
+struct strings strings_of(RedisModuleCtx *ctx, struct filter *filter, int mode) {
+    return (struct strings){.access = {.supplier = &key_supplier,
+                                       .descriptor = filter->descriptor,
+                                       .handles = &filter->handles,
+                                       .writes = mode & REDISMODULE_WRITE},
+                            .ctx = ctx};
+}
+
+RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard) {
+    char stack[256], *text = stack;
+    const size_t room = names_room(descriptor);
+    if (room > sizeof stack) text = RedisModule_Alloc(room);
+    const size_t length = names_string(descriptor, layer, shard, text);
+    RedisModuleString *name = RedisModule_CreateString(NULL, text, length);
+    if (text != stack) RedisModule_Free(text);
+    return name;
+}
+
+/* ---- keys ---- */
+
+static RedisModuleKey *open_key(struct access *access, struct shard *shard, uint32_t layer,
+                                uint32_t number, int mode) {
+    if (!shard->name) shard->name = shard_name(access->descriptor, layer, number);
+    return RedisModule_OpenKey(strings_behind(access)->ctx, shard->name, mode);
+}
+
+static uint8_t *key_open(struct access *access, struct shard *shard, uint32_t layer,
+                         uint32_t number, size_t *nbytes, bool *there) {
+    const int mode = REDISMODULE_READ | (access->writes ? REDISMODULE_WRITE : 0);
+    RedisModuleKey *key = open_key(access, shard, layer, number, mode);
+    if (!key) return NULL;
+    /* Of a key that is empty, the server gives the address of an empty string. */
+    uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, nbytes, mode);
+    const int type = RedisModule_KeyType(key);
+    *there = type != REDISMODULE_KEYTYPE_EMPTY;
+    if (string && type == REDISMODULE_KEYTYPE_STRING) {
+        shard->key = key;
+        return string;
+    }
+    RedisModule_CloseKey(key);
+    return NULL;
+}
+
+/* The key of a shard that is about to be changed. */
+static RedisModuleKey *key_for_change(struct access *access, struct shard *shard, uint32_t layer,
+                                      uint32_t number) {
+    if (!shard->key)
+        shard->key = open_key(access, shard, layer, number, REDISMODULE_READ | REDISMODULE_WRITE);
+    return shard->key;
+}
+
+/* A new string has the length it needs; one that is made longer, the server gives twice as much. */
+static uint8_t *key_renew(struct access *access, struct shard *shard, uint32_t layer,
+                          uint32_t number, size_t nbytes) {
+    RedisModuleKey *key = key_for_change(access, shard, layer, number);
+    if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY) RedisModule_DeleteKey(key);
+    RedisModule_StringTruncate(key, nbytes);
+    return (uint8_t *)RedisModule_StringDMA(key, &nbytes, REDISMODULE_READ | REDISMODULE_WRITE);
+}
+
+static uint8_t *key_extend(struct access *access, struct shard *shard, uint32_t layer,
+                           uint32_t number, size_t nbytes) {
+    RedisModuleKey *key = key_for_change(access, shard, layer, number);
+    RedisModule_StringTruncate(key, nbytes);
+    return (uint8_t *)RedisModule_StringDMA(key, &nbytes, REDISMODULE_READ | REDISMODULE_WRITE);
+}
+
+static void key_close(struct access *access, struct shard *shard) {
+    (void)access;
+    RedisModule_CloseKey(shard->key);
+    shard->key = NULL;
+}
+
+static void key_forget(struct shard *shard) {
+    RedisModule_FreeString(NULL, shard->name);
+    shard->name = NULL;
+}
+
+/* ---- what the core asks of the server ---- */
+
+static bool key_absence_is_certain(struct access *access) {
+    return cluster_slot_state(strings_behind(access)->ctx,
+                              cluster_filter_slot(access->descriptor)) != SLOT_MOVING;
+}
+
+static bool key_repeats(struct access *access) {
+    return RedisModule_GetContextFlags(strings_behind(access)->ctx) &
+           (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING);
+}
+
+bool strings_memory_is_full(void) {
+    return RedisModule_GetUsedMemoryRatio() > 1.1f;
+}
+
+/* What a primary has done is repeated in any case. */
+static bool key_may_allocate(struct access *access) {
+    return !strings_memory_is_full() || key_repeats(access);
+}
+
+static void key_grown(struct access *access, const struct lookup *lookups, size_t n) {
+    replicate_growth(strings_behind(access), lookups, n);
+}
+
+static void key_changed(struct access *access, struct shard *shard) {
+    RedisModule_SignalModifiedKey(strings_behind(access)->ctx, shard->name);
+}
+
+const struct supplier key_supplier = {.open = key_open,
+                                      .renew = key_renew,
+                                      .extend = key_extend,
+                                      .close = key_close,
+                                      .forget = key_forget,
+                                      .absence_is_certain = key_absence_is_certain,
+                                      .repeats = key_repeats,
+                                      .may_allocate = key_may_allocate,
+                                      .grown = key_grown,
+                                      .changed = key_changed,
+                                      .count = statistics_count};

@@ -1,0 +1,52 @@
+#include "store/value.h"
+
+#include "core/encoding.h"
+#include "store/statistics.h"
+#include "store/strings.h"
+
+struct filter *filter_wrap(struct descriptor *descriptor) {
+    struct filter *filter = RedisModule_Calloc(1, sizeof *filter);
+    filter->descriptor = descriptor;
+    return filter;
+}
+
+struct descriptor *filter_unwrap(struct filter *filter) {
+    struct descriptor *descriptor = filter->descriptor;
+    handles_free(&filter->handles, descriptor, &key_supplier);
+    RedisModule_Free(filter);
+    return descriptor;
+}
+
+void filter_replace(struct filter *filter, struct descriptor *descriptor) {
+    handles_free(&filter->handles, filter->descriptor, &key_supplier);
+    statistics_leave(filter->descriptor);
+    statistics_join(descriptor);
+    descriptor_free(filter->descriptor);
+    filter->descriptor = descriptor;
+}
+
+size_t filter_memory(const struct filter *filter) {
+    const struct descriptor *descriptor = filter->descriptor;
+    const struct handles *handles = &filter->handles;
+    size_t nbytes = sizeof *filter + sizeof *descriptor + descriptor->tag_length + 1 +
+                    descriptor->nlayers * (sizeof *descriptor->layers + sizeof *handles->shards);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const uint32_t nshards = descriptor->layers[i].layout.nshards;
+        nbytes += (nshards + 7) / 8;
+        if (descriptor->layers[i].adoption)
+            nbytes += sizeof(struct adoption) + descriptor->layers[i].adoption->prefix_length + 1;
+        if (i >= handles->nlayers || !handles->shards[i]) continue;
+        nbytes += nshards * sizeof **handles->shards;
+        /* A name is an object, a string header, tag, id and numbers. */
+        nbytes +=
+            layer_count_created(&descriptor->layers[i]) * (48 + (size_t)descriptor->tag_length);
+    }
+    return nbytes;
+}
+
+char *descriptor_bytes(const struct descriptor *descriptor, size_t *nbytes) {
+    *nbytes = descriptor_encoded_size(descriptor);
+    uint8_t *bytes = RedisModule_Alloc(*nbytes);
+    descriptor_encode(descriptor, bytes);
+    return (char *)bytes;
+}
