@@ -90,8 +90,13 @@ static void key_forget(struct shard *shard) {
 /* ---- what the core asks of the server ---- */
 
 static bool key_absence_is_certain(struct access *access) {
-    return cluster_slot_state(strings_behind(access)->ctx,
-                              cluster_filter_slot(access->descriptor)) != SLOT_MOVING;
+    struct strings *strings = strings_behind(access);
+    if (strings->absence == ABSENCE_UNKNOWN) {
+        const unsigned slot = cluster_filter_slot(access->descriptor);
+        strings->absence = cluster_slot_state(strings->ctx, slot) == SLOT_MOVING ? ABSENCE_UNCERTAIN
+                                                                                 : ABSENCE_CERTAIN;
+    }
+    return strings->absence == ABSENCE_CERTAIN;
 }
 
 static bool key_repeats(struct access *access) {

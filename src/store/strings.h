@@ -12,6 +12,7 @@ struct strings {
     RedisModuleString *name;
     RedisModuleString **items;
     size_t nsent; /* items that replicas know of */
+    enum { ABSENCE_UNKNOWN, ABSENCE_CERTAIN, ABSENCE_UNCERTAIN } absence; /* asked for once */
 };
 
 extern const struct supplier key_supplier;
