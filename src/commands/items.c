@@ -5,8 +5,20 @@
 #include "commands/open.h"
 #include "commands/reply.h"
 #include "core/filter.h"
+#include "store/namecache.h"
 #include "store/replication.h"
 #include "store/statistics.h"
+
+/* As open_filter, for the commands that come by the thousand: *key is NULL if the filter was found without opening it. */
+static bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
+                       struct filter **filter) {
+    *key = NULL;
+    *filter = recent_find(ctx, name);
+    if (*filter && (*filter)->descriptor->load.origin == LOAD_NONE) return true;
+    if (!open_filter(ctx, name, mode, key, filter)) return false;
+    if (*filter) recent_keep(ctx, name, *key, *filter);
+    return true;
+}
 
 /* Lookups for the items of a command: on the caller's stack if they are few. */
 #define FEW 64
@@ -17,27 +29,25 @@ static struct lookup *lookups_for(RedisModuleString **items, size_t n, struct lo
     return lookups;
 }
 
+/* Why an item was neither known nor added. */
+static void reply_left_out(RedisModuleCtx *ctx, enum answer answer, const char *full) {
+    if (answer == ANSWER_LOST) /* nobody reads what a primary is answered */
+        RedisModule_ReplyWithBool(ctx, false);
+    else
+        RedisModule_ReplyWithError(ctx, answer == ANSWER_OOM ? ERROR_OOM : full);
+}
+
 /* Returns how many were answered with yes. */
-static size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
+static inline size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
                             enum answer yes, bool array, const char *full) {
     size_t nyes = 0;
     if (array) RedisModule_ReplyWithArray(ctx, (long)n);
     for (size_t i = 0; i < n; i++) {
-        switch (lookups[i].answer) {
-        case ANSWER_KNOWN:
-        case ANSWER_NEW:
+        if (lookups[i].answer <= ANSWER_NEW)
             RedisModule_ReplyWithBool(ctx, lookups[i].answer == yes);
-            nyes += lookups[i].answer == yes;
-            break;
-        case ANSWER_FULL:
-            RedisModule_ReplyWithError(ctx, full);
-            break;
-        case ANSWER_OOM:
-            RedisModule_ReplyWithError(ctx, ERROR_OOM);
-            break;
-        case ANSWER_LOST: /* nobody reads what replication is answered, and an error would end some servers */
-            RedisModule_ReplyWithBool(ctx, false);
-        }
+        else
+            reply_left_out(ctx, lookups[i].answer, full);
+        nyes += lookups[i].answer == yes;
     }
     return nyes;
 }

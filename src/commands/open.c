@@ -2,7 +2,6 @@
 
 #include "commands/reply.h"
 #include "store/datatype.h"
-#include "store/namecache.h"
 
 bool open_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
               struct filter **filter) {
@@ -26,17 +25,6 @@ bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisMo
     reply_half_loaded(ctx, &(*filter)->descriptor->load);
     RedisModule_CloseKey(*key);
     return false;
-}
-
-/* The same for the commands that come by the thousand: *key is NULL if the filter was found without opening it. */
-bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
-                struct filter **filter) {
-    *key = NULL;
-    *filter = recent_find(ctx, name);
-    if (*filter && (*filter)->descriptor->load.origin == LOAD_NONE) return true;
-    if (!open_filter(ctx, name, mode, key, filter)) return false;
-    if (*filter) recent_keep(ctx, name, *key, *filter);
-    return true;
 }
 
 /* What open_filter and open_any have left open, or "not found". */

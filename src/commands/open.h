@@ -22,8 +22,4 @@ bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode, Redis
 bool open_existing_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter);
 
-/* As open_filter, for the commands that come by the thousand: *key is NULL if the filter was found without opening it. */
-bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
-                struct filter **filter);
-
 #endif

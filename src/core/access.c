@@ -7,8 +7,8 @@
 
 /* ---- what is remembered ---- */
 
-/* The handle of a shard's string. */
-static struct shard *handle_of(struct access *access, uint32_t home, uint32_t number) {
+/* Makes room for the handles of a layer's strings. */
+static void make_handles(struct access *access, uint32_t home) {
     struct handles *handles = access->handles;
     const struct descriptor *descriptor = access->descriptor;
     if (home >= handles->nlayers) {
@@ -20,7 +20,13 @@ static struct shard *handle_of(struct access *access, uint32_t home, uint32_t nu
     if (!*shards)
         *shards = descriptor_allocator.need_zeroed(descriptor->layers[home].layout.nshards,
                                                    sizeof **shards);
-    return &(*shards)[number];
+}
+
+/* The handle of a shard's string. */
+static inline struct shard *handle_of(struct access *access, uint32_t home, uint32_t number) {
+    const struct handles *handles = access->handles;
+    if (home >= handles->nlayers || !handles->shards[home]) make_handles(access, home);
+    return &handles->shards[home][number];
 }
 
 /* Keeps count of the shards that are known to be lost. */

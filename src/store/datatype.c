@@ -86,8 +86,7 @@ static void FilterRdbSave(RedisModuleIO *rdb, void *value) {
     const int flags = RedisModule_GetContextFlags(ctx);
     const bool snapshot = events_saving() || flags & REDISMODULE_CTX_FLAGS_IS_CHILD;
     const bool whole = !snapshot && !(flags & REDISMODULE_CTX_FLAGS_CLUSTER);
-    if (!snapshot && !whole && flags & REDISMODULE_CTX_FLAGS_MASTER &&
-        cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) != SLOT_OWNED)
+    if (!snapshot && !whole && flags & REDISMODULE_CTX_FLAGS_MASTER)
         filter->packed_at = clock_tick();
     RedisModule_SaveUnsigned(rdb, whole ? SAVED_WHOLE : SAVED_DESCRIPTOR);
     save_descriptor(rdb, filter->descriptor);
@@ -181,9 +180,11 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
 
 /* MIGRATE packs a key, sends it and deletes it, all in one command, and looks to us like DUMP and DEL. Its shards have
  * still to travel then, and must not be swept here: neither when the migration is called off, nor by a replica that
- * is promoted meanwhile, which sees nothing but a DEL. So a filter that goes at the very moment it was packed, from a slot
- * that is not here to stay, is leaving, and replicas and the AOF are told, in the same transaction. Somebody who DUMPs
- * and DELs a filter of a moving slot within a tenth of a second leaves its shards to bforphans. */
+ * is promoted meanwhile, which sees nothing but a DEL. So a filter that goes at the very moment it was packed is
+ * leaving, and replicas and the AOF are told, in the same transaction. (If it only gets another name, its notification
+ * takes that back.) Somebody who DUMPs and DELs a filter within a tenth of a second, in a cluster, leaves its shards to
+ * bforphans. Rejected: taking it for a departure only while the slot is on the move. Keys can be MIGRATEd from a slot
+ * that is not marked so, and their shards would be lost. */
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
     recent_forget();

@@ -52,7 +52,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct garbage *oldest, *newest;
 static uint64_t npending;
 
-static _Atomic uint64_t nswaps;      /* of databases, SWAPDB */
+static _Atomic uint64_t nswaps;     /* of databases, SWAPDB */
 static uint64_t nremoved, nlookups; /* main thread only */
 
 static void acquire(void) {

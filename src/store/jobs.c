@@ -7,7 +7,7 @@
 
 #define TICK_US   100000
 #define BUDGET_US 1000
-#define MAX_JOBS  4
+#define MAX_JOBS  8
 
 static struct {
     job_step step;

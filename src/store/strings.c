@@ -9,14 +9,6 @@ static struct strings *strings_behind(struct access *access) {
     return (struct strings *)access;
 }
 
-struct strings strings_of(RedisModuleCtx *ctx, struct filter *filter, int mode) {
-    return (struct strings){.access = {.supplier = &key_supplier,
-                                       .descriptor = filter->descriptor,
-                                       .handles = &filter->handles,
-                                       .writes = mode & REDISMODULE_WRITE},
-                            .ctx = ctx};
-}
-
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard) {
     char stack[256], *text = stack;
     const size_t room = names_room(descriptor);
@@ -29,8 +21,8 @@ RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t laye
 
 /* ---- keys ---- */
 
-static RedisModuleKey *open_key(struct access *access, struct shard *shard, uint32_t layer,
-                                uint32_t number, int mode) {
+static inline RedisModuleKey *open_key(struct access *access, struct shard *shard, uint32_t layer,
+                                       uint32_t number, int mode) {
     if (!shard->name) shard->name = shard_name(access->descriptor, layer, number);
     return RedisModule_OpenKey(strings_behind(access)->ctx, shard->name, mode);
 }
@@ -40,15 +32,15 @@ static uint8_t *key_open(struct access *access, struct shard *shard, uint32_t la
     const int mode = REDISMODULE_READ | (access->writes ? REDISMODULE_WRITE : 0);
     RedisModuleKey *key = open_key(access, shard, layer, number, mode);
     if (!key) return NULL;
-    /* Of a key that is empty, the server gives the address of an empty string. */
+    /* Of a key that is empty, the server gives the address of an empty string; of another type, NULL. */
     uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, nbytes, mode);
+    shard->key = key;
+    if (string && *nbytes > 0) return string;
     const int type = RedisModule_KeyType(key);
     *there = type != REDISMODULE_KEYTYPE_EMPTY;
-    if (string && type == REDISMODULE_KEYTYPE_STRING) {
-        shard->key = key;
-        return string;
-    }
+    if (string && type == REDISMODULE_KEYTYPE_STRING) return string;
     RedisModule_CloseKey(key);
+    shard->key = NULL;
     return NULL;
 }
 
@@ -90,8 +82,13 @@ static void key_forget(struct shard *shard) {
 /* ---- what the core asks of the server ---- */
 
 static bool key_absence_is_certain(struct access *access) {
-    return cluster_slot_state(strings_behind(access)->ctx,
-                              cluster_filter_slot(access->descriptor)) != SLOT_MOVING;
+    struct strings *strings = strings_behind(access);
+    if (strings->absence == ABSENCE_UNKNOWN) {
+        const unsigned slot = cluster_filter_slot(access->descriptor);
+        strings->absence = cluster_slot_state(strings->ctx, slot) == SLOT_MOVING ? ABSENCE_UNCERTAIN
+                                                                                 : ABSENCE_CERTAIN;
+    }
+    return strings->absence == ABSENCE_CERTAIN;
 }
 
 static bool key_repeats(struct access *access) {

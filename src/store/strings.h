@@ -12,12 +12,19 @@ struct strings {
     RedisModuleString *name;
     RedisModuleString **items;
     size_t nsent; /* items that replicas know of */
+    enum { ABSENCE_UNKNOWN, ABSENCE_CERTAIN, ABSENCE_UNCERTAIN } absence; /* asked for once */
 };
 
 extern const struct supplier key_supplier;
 
 /* The strings of a filter; end with access_close. `mode` is REDISMODULE_READ, or with REDISMODULE_WRITE. */
-struct strings strings_of(RedisModuleCtx *ctx, struct filter *filter, int mode);
+static inline struct strings strings_of(RedisModuleCtx *ctx, struct filter *filter, int mode) {
+    return (struct strings){.access = {.supplier = &key_supplier,
+                                       .descriptor = filter->descriptor,
+                                       .handles = &filter->handles,
+                                       .writes = mode & REDISMODULE_WRITE},
+                            .ctx = ctx};
+}
 
 /* A new string with the name of a shard, or of an adopted string. */
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard);

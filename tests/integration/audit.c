@@ -51,16 +51,25 @@ static bool text_is(const redisReply *r, const char *text) {
 
 static void claim(Audit *result, redisContext *redis, int db, const redisReply *key,
                   Names *claimed) {
-    redisReply *shards = redisCommand(redis, "BF.SHARDS %b", key->str, (size_t)key->len);
-    for (size_t i = 0; shards && i < shards->elements; i++) {
-        const redisReply *shard = shards->element[i];
-        if (!is_new_string(shards, i)) continue;
-        names_add(claimed, shard->element[1]->str, (size_t)shard->element[1]->len);
-        if (text_is(shard->element[9], "ok")) continue;
-        result->nlost++;
-        note(result, db, "lost", claimed->names[claimed->n - 1]);
+    enum { PART = 1000 };
+    size_t n = PART;
+    for (long long layer = 0, shard = 0; n == PART;) {
+        redisReply *shards = redisCommand(redis, "BF.SHARDS %b FROM %lld %lld COUNT %d", key->str,
+                                          (size_t)key->len, layer, shard, PART);
+        n = shards ? shards->elements : 0;
+        for (size_t i = 0; i < n; i++) {
+            const redisReply *entry = shards->element[i];
+            layer = entry->element[3]->integer;
+            shard = entry->element[5]->integer + 1;
+            /* A part may begin within a string. */
+            if (i == 0 ? entry->element[15]->integer != 0 : !is_new_string(shards, i)) continue;
+            names_add(claimed, entry->element[1]->str, (size_t)entry->element[1]->len);
+            if (text_is(entry->element[9], "ok")) continue;
+            result->nlost++;
+            note(result, db, "lost", claimed->names[claimed->n - 1]);
+        }
+        if (shards) freeReplyObject(shards);
     }
-    if (shards) freeReplyObject(shards);
     result->nfilters++;
 }
 

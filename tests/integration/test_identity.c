@@ -243,15 +243,6 @@ TEST(a_dumped_and_renamed_filter_is_removed_with_its_shards) {
         CHECK_SHARDS(replica, 0);
         server_wait_info(replica, "bf_sweeps_pending", "0");
     }
-    /* Nor is DUMP and DEL a departure where the slot stays. */
-    EXPECT(s->client, "+OK", RESERVE, x);
-    fill(s->client, x, "x", 500);
-    EXPECT(s->client, "+OK", "MULTI");
-    EXPECT(s->client, "+QUEUED", "DUMP %s", x);
-    EXPECT(s->client, "+QUEUED", "DEL %s", x);
-    EXPECT(s->client, "*2...", "EXEC");
-    CHECK_SHARDS(s, 0);
-    CHECK_SHARDS(replica, 0);
 }
 
 /* ---- atomic slot migration ---- */

@@ -179,8 +179,10 @@ TEST(cluster_nodes_is_not_read_in_peace) {
     EXPECT(c, "+OK", "BF.ADOPT {%s}seen PREFIX {%s}bits BLOCKS 256 BITS 16", tag, tag);
     char key[64];
     snprintf(key, sizeof key, "{%s}seen", tag);
+    const long long asked = calls(node, "exists");
     CHECK_INT(command_batches(c, "BF.MEXISTS", key, "x", 0, 1000), 0);
     CHECK_INT(calls(node, "cluster|nodes"), before);
+    CHECK_INT(calls(node, "exists") - asked, 1); /* once per command */
     /* And one that dies is swept without. */
     EXPECT(c, ":1", "BF.ADD {%s}other x", tag);
     EXPECT(c, ":1", "DEL {%s}other", tag);
@@ -266,6 +268,7 @@ TEST(shards_in_parts) {
         EXPECT_ERROR(c, "ERR", "bad part", line);
     }
     EXPECT_ERROR(c, "ERR", "not found", "BF.SHARDS none FROM 0 0");
+    CHECK_TIDY(s); /* which goes by the parts */
 }
 
 /* Layers in one string, and strings of others. */

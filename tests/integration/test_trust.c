@@ -92,10 +92,13 @@ static Bytes payload(Client *c, uint8_t form, const Bytes *descriptor, const cha
     const redisReply *dump = command(c, "DUMP pattern");
     EXPECT(c, ":1", "DEL pattern");
     Bytes bytes = bytes_copy(dump->str, 10); /* type and its number */
-    const uint8_t number[2] = {2, form}, end = 0, checksum[8] = {0};
+    const uint8_t number[2] = {2, form}, dense[2] = {2, 1}, end = 0, checksum[8] = {0};
     append(&bytes, number, sizeof(number));
     append_string(&bytes, descriptor->data, descriptor->nbytes);
-    if (bits) append_string(&bytes, bits, strlen(bits));
+    if (bits) {
+        append(&bytes, dense, sizeof(dense));
+        append_string(&bytes, bits, strlen(bits));
+    }
     append(&bytes, &end, 1);
     append(&bytes, dump->str + dump->len - 10, 2); /* version of the format */
     append(&bytes, checksum, sizeof(checksum));
