@@ -30,6 +30,7 @@ struct healing {
     size_t nstrings; /* looked at */
     size_t nbytes;   /* made */
     size_t ncleared; /* adopted strings that count as empty again */
+    bool recounted;  /* bytes of a layer were not what the descriptor said */
     bool full;       /* the server's memory is used up */
 };
 
@@ -95,7 +96,7 @@ static bool heal(struct healing *healing) {
         if (whole && !layer->adoption) {
             for (uint32_t i = at->layer + 1; i < descriptor->nlayers; i++)
                 if (descriptor->layers[i].home == at->layer) total -= descriptor->layers[i].nstored;
-            access_recount(access, at->layer, total);
+            healing->recounted |= access_recount(access, at->layer, total);
         }
     }
     *at = (struct heal_cursor){0};
@@ -120,7 +121,7 @@ static void heal_and_reply(RedisModuleCtx *ctx, RedisModuleString *name, struct 
     struct healing healing = {.strings =
                                   strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE)};
     const bool finished = heal(&healing);
-    if (healing.npairs + healing.ncleared > 0) {
+    if (healing.npairs + healing.ncleared > 0 || healing.recounted) {
         replicate_healed(ctx, name, filter->descriptor, healing.pairs, healing.npairs);
         RedisModule_SignalModifiedKey(ctx, name);
         RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.heal", name);

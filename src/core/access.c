@@ -155,10 +155,15 @@ static void renew(struct access *access, uint32_t home, uint32_t number, struct 
     if (!was_open) keep_open(access, shard);
 }
 
-/* A layer's strings have become larger, or smaller, by so much. */
+/* A layer's strings have become larger, or smaller, by so much. What was known of them may have been
+ * wrong, if strings were lost or a descriptor was forged: the sum stays one that can be. */
 static void account(struct access *access, struct layer *layer, int64_t nstrings, int64_t nbytes) {
-    layer->nstored += (uint64_t)nbytes;
-    access->supplier->count(nstrings, nbytes, 0);
+    const int64_t before = (int64_t)layer->nstored, most = (int64_t)layer_most_stored(layer);
+    int64_t after = before + nbytes;
+    if (after < 0) after = 0;
+    if (after > most) after = most;
+    layer->nstored = (uint64_t)after;
+    access->supplier->count(nstrings, after - before, 0);
 }
 
 /* Marks a shard as created whose string has nbytes of this layer. */
@@ -332,7 +337,9 @@ void access_fill_joined(struct access *access, uint32_t layer) {
     mark_created(access, at, 0, layout_shard_bytes(&at->layout));
 }
 
-void access_recount(struct access *access, uint32_t layer, uint64_t nbytes) {
+bool access_recount(struct access *access, uint32_t layer, uint64_t nbytes) {
     struct layer *at = &access->descriptor->layers[layer];
+    if (at->nstored == nbytes) return false;
     account(access, at, 0, (int64_t)(nbytes - at->nstored));
+    return true;
 }

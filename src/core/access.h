@@ -126,8 +126,8 @@ const char *access_fill(struct access *access, uint32_t layer, uint32_t number, 
 /* Marks a joined layer as part of the string that access_fill is about to make of its home. */
 void access_fill_joined(struct access *access, uint32_t layer);
 
-/* The strings of a layer were found to have nbytes in all. */
-void access_recount(struct access *access, uint32_t layer, uint64_t nbytes);
+/* The strings of a layer were found to have nbytes in all; true if that is not what was thought. */
+bool access_recount(struct access *access, uint32_t layer, uint64_t nbytes);
 
 void access_close(struct access *access);
 

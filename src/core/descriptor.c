@@ -355,10 +355,7 @@ const char *descriptor_problem(const struct descriptor *descriptor) {
         if (problem) return problem;
         if (layer->adoption && i > 0) return "an adopted layer that is not the first";
         if (layer->adoption && loading) return "a half-loaded filter with an adopted layer";
-        /* A young shard takes less than a dense one, none takes more. */
-        const uint64_t most = layout_shard_bytes(&layer->layout) + SIZING_SHARD_HEADER;
-        if (layer->nstored > (layer->adoption ? 0 : layer_count_created(layer) * most))
-            return "more bytes than its shards can have";
+        if (layer->nstored > layer_most_stored(layer)) return "more bytes than its shards can have";
         /* RedisBloom's counts are its own affair; of ours a shard must follow. */
         if (layer->nitems > 0 && layer->kind == LAYER_BLOCKED && !loading &&
             layer_count_created(layer) == 0)

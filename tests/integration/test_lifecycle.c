@@ -663,7 +663,7 @@ TEST(payload_beyond_the_servers_limit) {
     Server *s = server_start("proto-max-bulk-len 1mb\nrdbcompression no");
     Client *c = s->client;
     EXPECT(c, "+OK", "BF.RESERVE k 0.0001 1000000 SHARDSIZE 65536 SEED 1");
-    command_batches(c, "BF.MADD", "k", "k", 0, 2000);
+    command_batches(c, "BF.MADD", "k", "k", 0, 60000);
     redisReply *payload = dump(c, "k");
     CHECK(payload->len > 1 << 20);
     /* The server answers an error and hangs up while we are still sending, so the answer may not
@@ -675,7 +675,7 @@ TEST(payload_beyond_the_servers_limit) {
     CHECK_TIDY(s);
     Server *larger = server_start(NULL);
     EXPECT(larger->client, "+OK", "RESTORE l 0 %b", PAYLOAD(payload));
-    CHECK_INT(command_batches(larger->client, "BF.MEXISTS", "l", "k", 0, 2000), 2000);
+    CHECK_INT(command_batches(larger->client, "BF.MEXISTS", "l", "k", 0, 60000), 60000);
 }
 
 /* ---- all at once ---- */
