@@ -21,6 +21,7 @@
 
 #include "core/encoding.h"
 #include "store/clock.h"
+#include "core/names.h"
 #include "store/cluster.h"
 #include "store/jobs.h"
 #include "store/living.h"
@@ -40,7 +41,6 @@ struct garbage {
     uint64_t looked_tick;         /* when it was last found that it has to wait; 0: never */
     int db;                       /* where the strings are, or DATABASE_UNKNOWN */
     bool db_found;                /* one of them was found there */
-    bool given_up;                /* by a filter that lives on */
     uint64_t nswaps;              /* the number of SWAPDBs for which that holds */
     struct garbage *older, *newer;
     struct garbage *next; /* in the same bucket */
@@ -134,11 +134,10 @@ static void unchain(const struct garbage *garbage) {
     *(garbage->newer ? &garbage->newer->older : &newest) = garbage->older;
 }
 
-static void add(struct descriptor *strings, int db, bool given_up) {
+static void add(struct descriptor *strings, int db) {
     struct garbage *garbage = RedisModule_Calloc(1, sizeof *garbage);
     garbage->strings = strings;
     garbage->db = db;
-    garbage->given_up = given_up;
     garbage->nswaps = nswaps;
     garbage->since_tick = clock_tick();
     /* It may be saved half removed, and without shards there can't be items. */
@@ -176,17 +175,11 @@ void garbage_died(struct descriptor *descriptor, int db) {
     acquire();
     const bool last = living_remove(descriptor->id);
     if ((last || db != DATABASE_UNKNOWN) && descriptor_nshards(descriptor) > 0) {
-        add(descriptor, db, false);
+        add(descriptor, db);
         descriptor = NULL;
     }
     release();
     descriptor_free(descriptor);
-}
-
-void garbage_give_up(struct descriptor *strings, int db) {
-    acquire();
-    add(strings, db, true);
-    release();
 }
 
 void garbage_left(struct descriptor *descriptor) {
@@ -331,7 +324,7 @@ static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, int64_t d
 }
 
 static bool claimed(const struct garbage *garbage) {
-    return !garbage->given_up && living_has(garbage->strings->id);
+    return living_has(garbage->strings->id);
 }
 
 static enum outcome sweep_one(RedisModuleCtx *ctx, struct garbage *garbage, bool primary,
@@ -343,14 +336,15 @@ static enum outcome sweep_one(RedisModuleCtx *ctx, struct garbage *garbage, bool
         return overdue && !cluster_enabled(ctx) ? remove_strings(ctx, garbage, false, deadline_us)
                                                 : look(ctx, garbage, deadline_us);
     }
-    switch (cluster_slot_state_to_sweep(ctx, cluster_filter_slot(garbage->strings))) {
+    switch (cluster_slot_state_to_sweep(ctx, names_filter_slot(garbage->strings))) {
     case SLOT_OWNED:
         return remove_strings(ctx, garbage, true, deadline_us);
     case SLOT_FOREIGN:
         return look(ctx, garbage, deadline_us);
-    default:
-        return WAITS;
+    case SLOT_MOVING:
+        break;
     }
+    return WAITS;
 }
 
 /* The oldest, unless all have been looked at since the tick. */
@@ -416,7 +410,7 @@ static void purge(RedisModuleCtx *ctx, struct garbage *garbage) {
 void garbage_purge_child(RedisModuleCtx *ctx) {
     for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
         /* In a slot that moves between nodes they are not dead: they have still to travel. */
-        const unsigned slot = cluster_filter_slot(garbage->strings);
+        const unsigned slot = names_filter_slot(garbage->strings);
         if (!claimed(garbage) && cluster_slot_state_to_sweep(ctx, slot) == SLOT_OWNED)
             purge(ctx, garbage);
     }
@@ -430,7 +424,6 @@ void garbage_save(RedisModuleIO *rdb) {
     for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
         size_t nbytes;
         char *bytes = descriptor_bytes(garbage->strings, &nbytes);
-        RedisModule_SaveUnsigned(rdb, garbage->given_up);
         RedisModule_SaveUnsigned(rdb, (uint64_t)(likely_database(garbage) - DATABASE_UNKNOWN));
         RedisModule_SaveStringBuffer(rdb, bytes, nbytes);
         RedisModule_Free(bytes);
@@ -440,12 +433,12 @@ void garbage_save(RedisModuleIO *rdb) {
 
 /* The list comes behind all keys: a filter that was loaded is not dead, whatever the list says. What it says of the others
  * takes the place of what was known before. */
-static void add_loaded(struct descriptor *strings, int db, bool given_up) {
+static void add_loaded(struct descriptor *strings, int db) {
     acquire();
     const bool lives = living_has(strings->id);
     for (struct garbage *old; !lives && (old = find(strings->id));) drop(old);
-    if (given_up || !lives) {
-        add(strings, db, given_up);
+    if (!lives) {
+        add(strings, db);
         strings = NULL;
     }
     release();
@@ -455,7 +448,6 @@ static void add_loaded(struct descriptor *strings, int db, bool given_up) {
 bool garbage_load(RedisModuleIO *rdb) {
     const uint64_t n = RedisModule_LoadUnsigned(rdb);
     for (uint64_t i = 0; i < n; i++) {
-        const bool given_up = RedisModule_LoadUnsigned(rdb);
         const uint64_t db = RedisModule_LoadUnsigned(rdb);
         size_t nbytes;
         char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
@@ -468,8 +460,7 @@ bool garbage_load(RedisModuleIO *rdb) {
                 rdb, "warning", "bf: a removed filter in the RDB file is unreadable: %s", problem);
             return false;
         }
-        add_loaded(strings, db <= INT_MAX ? (int)db + DATABASE_UNKNOWN : DATABASE_UNKNOWN,
-                   given_up);
+        add_loaded(strings, db <= INT_MAX ? (int)db + DATABASE_UNKNOWN : DATABASE_UNKNOWN);
     }
     return !RedisModule_IsIOError(rdb);
 }

@@ -17,10 +17,6 @@ void garbage_born(const struct descriptor *descriptor);
 /* A value died, in this database if it is known. Takes the descriptor over. May be called on any thread. */
 void garbage_died(struct descriptor *descriptor, int db);
 
-/* A filter that lives has no use for these strings of its own any more: those that are marked as created in a descriptor
- * with its id and tag. Takes it over. */
-void garbage_give_up(struct descriptor *strings, int db);
-
 /* A value left for another cluster node, where its shards will follow it: none of them is garbage here. Takes the
  * descriptor over. */
 void garbage_left(struct descriptor *descriptor);
