@@ -54,7 +54,7 @@ int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
     struct descriptor *descriptor =
         descriptor_decode((const uint8_t *)bytes.text, bytes.length, &problem);
     if (!descriptor) return reply_bad_descriptor(ctx, problem);
-    if (cluster_enabled(ctx) && !cluster_fits(descriptor, name.text, name.length)) {
+    if (cluster_enabled(ctx) && !names_share_slot(descriptor, name.text, name.length)) {
         descriptor_free(descriptor);
         return RedisModule_ReplyWithError(ctx, ERROR_OTHER_SLOT);
     }
@@ -110,7 +110,7 @@ static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisMo
         return "other";
     if (living_has(id)) return "live";
     if (garbage_has(id)) return "dying";
-    const unsigned slot = cluster_key_slot(name.text, name.length);
+    const unsigned slot = names_slot(name.text, name.length);
     return cluster_slot_state(ctx, slot) == SLOT_OWNED ? "orphan" : "moving";
 }
 

@@ -6,6 +6,7 @@
 #include "commands/words.h"
 #include "core/bytes.h"
 #include "core/filter.h"
+#include "core/names.h"
 #include "store/cluster.h"
 
 int reply_lost(struct strings *strings) {
@@ -13,7 +14,7 @@ int reply_lost(struct strings *strings) {
     const struct descriptor *descriptor = access->descriptor;
     /* A replica is not told which slots its primary is moving: it may lack the shard for that reason, too. */
     if (access->status == SHARD_MISSING &&
-        cluster_slot_state(strings->ctx, cluster_filter_slot(descriptor)) != SLOT_OWNED)
+        cluster_slot_state(strings->ctx, names_filter_slot(descriptor)) != SLOT_OWNED)
         return RedisModule_ReplyWithError(strings->ctx, ERROR_MIGRATING);
     RedisModuleString *name = shard_name(descriptor, access->bad_layer, access->bad_shard);
     const struct word word = word_of(name);

@@ -6,8 +6,7 @@
 
 #include "core/descriptor.h"
 
-#define HEADER_BYTES 55u
-_Static_assert(HEADER_BYTES == SIZING_SHARD_HEADER, "sizing counts with it");
+#define HEADER_BYTES SIZING_SHARD_HEADER
 
 enum shard_form {
     FORM_DENSE = 0, /* blocks, of this layer and of those that are joined to it */

@@ -24,7 +24,8 @@ uint32_t young_last_limit(const struct layout *layout, uint32_t shard) {
     return young_limit(layout, shard) * PATIENCE;
 }
 
-uint32_t young_capacity_for(uint32_t nitems) {
+/* The smallest table with room for one more than nitems. */
+static uint32_t capacity_for(uint32_t nitems) {
     uint32_t capacity = YOUNG_FIRST;
     while (!young_has_room(capacity, nitems)) capacity *= 2;
     return capacity;
@@ -33,7 +34,7 @@ uint32_t young_capacity_for(uint32_t nitems) {
 uint32_t young_capacity(const struct layout *layout, size_t nbytes) {
     const size_t capacity = nbytes / YOUNG_ENTRY_BYTES;
     const uint32_t most =
-        young_capacity_for((uint32_t)(layout_shard_bytes(layout) / BYTES_PER_ITEM) * 2 * PATIENCE);
+        capacity_for((uint32_t)(layout_shard_bytes(layout) / BYTES_PER_ITEM) * 2 * PATIENCE);
     if (!young_begins(layout) || capacity * YOUNG_ENTRY_BYTES != nbytes || capacity < YOUNG_FIRST ||
         capacity > most || (capacity & (capacity - 1)) != 0)
         return 0;

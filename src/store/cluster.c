@@ -5,24 +5,9 @@
 
 #include "core/names.h"
 #include "store/clock.h"
-#include "store/strings.h"
-
-#define NSLOTS 16384u
 
 bool cluster_enabled(RedisModuleCtx *ctx) {
     return RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER;
-}
-
-unsigned cluster_key_slot(const char *name, size_t length) {
-    return names_slot(name, length);
-}
-
-unsigned cluster_filter_slot(const struct descriptor *descriptor) {
-    return names_filter_slot(descriptor);
-}
-
-bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t length) {
-    return names_share_slot(descriptor, name, length);
 }
 
 /* ---- whose slot, and is it on the move? ----
@@ -55,8 +40,8 @@ static bool is_served(RedisModuleCtx *ctx, unsigned slot) {
     return served;
 }
 
-static uint8_t slots[NSLOTS + 1]; /* enum slot_state of each; the last stands for no slot */
-static int64_t read_us;           /* when CLUSTER NODES was read */
+static uint8_t slots[NAMES_NSLOTS + 1]; /* enum slot_state of each; the last stands for no slot */
+static int64_t read_us;                 /* when CLUSTER NODES was read */
 
 /* For how long an answer that has no consequences may be believed without asking again: "on the move" makes clients try
  * again, which they do soon. */
@@ -72,7 +57,7 @@ static void read_word(const char *word, size_t length) {
     const unsigned long first = strtoul(text + moving, &end, 10),
                         last =
                             !moving && *end == '-' && end[1] ? strtoul(end + 1, NULL, 10) : first;
-    for (unsigned long slot = first; slot <= last && slot < NSLOTS; slot++)
+    for (unsigned long slot = first; slot <= last && slot < NAMES_NSLOTS; slot++)
         slots[slot] = moving ? SLOT_MOVING : SLOT_OWNED;
 }
 
@@ -119,7 +104,7 @@ static void read_slots(RedisModuleCtx *ctx) {
 /* `may_be_old`: a state, read a moment ago, that may be believed. */
 static enum slot_state slot_state(RedisModuleCtx *ctx, unsigned slot, enum slot_state may_be_old) {
     if (!cluster_enabled(ctx)) return SLOT_OWNED;
-    if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_MASTER) || slot >= NSLOTS)
+    if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_MASTER) || slot >= NAMES_NSLOTS)
         return SLOT_FOREIGN;
     if (is_served(ctx, slot)) return SLOT_OWNED;
     const bool old = clock_monotonic_us() - read_us > OLD_US;

@@ -84,7 +84,7 @@ static void key_forget(struct shard *shard) {
 static bool key_absence_is_certain(struct access *access) {
     struct strings *strings = strings_behind(access);
     if (strings->absence == ABSENCE_UNKNOWN) {
-        const unsigned slot = cluster_filter_slot(access->descriptor);
+        const unsigned slot = names_filter_slot(access->descriptor);
         strings->absence = cluster_slot_state(strings->ctx, slot) == SLOT_MOVING ? ABSENCE_UNCERTAIN
                                                                                  : ABSENCE_CERTAIN;
     }
