@@ -4,7 +4,7 @@
 
 #include "commands/info.h"
 #include "commands/table.h"
-#include "config.h"
+#include "commands/config.h"
 #include "core/descriptor.h"
 #include "store/events.h"
 #include "store/namecache.h"

@@ -8,11 +8,6 @@
 /* The options of a filter that nobody asked anything special of: as configured. */
 struct options default_options(void);
 
-/* Reads the options among the arguments; only as many words are looked at as options can take. False after replying
- * with what is wrong. */
-bool parse_options(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, unsigned allowed,
-                   struct options *options);
-
 /* The tag for the shards of a new filter; false after replying why this name can't be a filter's. */
 bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
              size_t *tag_length);

@@ -4,6 +4,7 @@
 #include "commands/create.h"
 #include "commands/open.h"
 #include "commands/reply.h"
+#include "commands/words.h"
 #include "core/filter.h"
 #include "store/namecache.h"
 #include "store/replication.h"
@@ -39,7 +40,7 @@ static void reply_left_out(RedisModuleCtx *ctx, enum answer answer, const char *
 
 /* Returns how many were answered with yes. */
 static inline size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
-                            enum answer yes, bool array, const char *full) {
+                                   enum answer yes, bool array, const char *full) {
     size_t nyes = 0;
     if (array) RedisModule_ReplyWithArray(ctx, (long)n);
     for (size_t i = 0; i < n; i++) {
@@ -109,11 +110,7 @@ int BFMAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 int BFInsert_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     struct options options = default_options();
-    if (!parse_options(ctx, argv + 2, argc - 2,
-                       OPTION_CAPACITY | OPTION_ERROR | OPTION_EXPANSION | OPTION_NONSCALING |
-                           OPTION_SEED | OPTION_SHARDSIZE | OPTION_NOCREATE | OPTION_ITEMS,
-                       &options))
-        return REDISMODULE_OK;
+    if (!parse_options(ctx, argv + 2, argc - 2, OPTIONS_INSERT, &options)) return REDISMODULE_OK;
     const size_t first = 2 + options.nwords;
     if (!(options.given & OPTION_ITEMS) || first == (size_t)argc)
         return RedisModule_ReplyWithError(ctx, ERROR_NO_ITEMS);
