@@ -83,6 +83,8 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
             reply_lost(&strings);
         }
         access_close(&strings.access);
+        /* A filter that was just made may never be used again: what is remembered of its strings can wait. */
+        if (!existed) filter_forget_handles(filter);
         if (lookups != few) RedisModule_Free(lookups);
         if (nadded > 0) {
             RedisModule_SignalModifiedKey(ctx, name);
