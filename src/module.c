@@ -53,7 +53,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
                                           REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED |
                                           REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD |
                                           REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION);
-    recent_start();
+    namecache_start();
     living_start();
     garbage_start();
     jobs_start(ctx);

@@ -7,7 +7,6 @@
 #include "core/encoding.h"
 #include "core/fill.h"
 #include "core/header.h"
-#include "store/strings.h"
 
 /* BF.CARD key */
 int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {

@@ -14,10 +14,10 @@
 static bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter) {
     *key = NULL;
-    *filter = recent_find(ctx, name);
+    *filter = namecache_find(ctx, name);
     if (*filter && (*filter)->descriptor->load.origin == LOAD_NONE) return true;
     if (!open_filter(ctx, name, mode, key, filter)) return false;
-    if (*filter) recent_keep(ctx, name, *key, *filter);
+    if (*filter) namecache_keep(ctx, name, *key, *filter);
     return true;
 }
 
@@ -73,6 +73,7 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
         struct strings strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE);
         strings.name = name;
         strings.items = items;
+        strings.grown = replicate_growth;
         size_t nadded;
         if (filter_add(&strings.access, lookups, n, &nadded)) {
             if (nadded > 0) replicate_items(&strings, lookups, n, existed && !options);

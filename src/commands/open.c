@@ -1,7 +1,6 @@
 #include "commands/open.h"
 
 #include "commands/reply.h"
-#include "store/datatype.h"
 
 bool open_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
               struct filter **filter) {

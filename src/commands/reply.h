@@ -2,7 +2,7 @@
 #ifndef REPLY_H
 #define REPLY_H
 
-#include "store/strings.h"
+#include "store/value.h"
 
 /* All fixed error texts but those about options (core/options.c). Those that RedisBloom has too
  * are worded as there: clients match them. */

@@ -4,7 +4,7 @@
  *
  *   1. a value of enum layer_kind, and in descriptor.c what it stores and what must hold of it;
  *   2. pure functions from the bytes of an item to bits;
- *   3. locate, contains and insert below, and its line in layer_ops_of.
+ *   3. locate, contains and insert below, and its line in ops_of in filter.c.
  *
  * A kind that hashes items in its own way keeps the hash in lookup->own and its name in lookup->own_for, so that it
  * hashes an item once per command, however many layers of the kind there are. */

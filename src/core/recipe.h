@@ -1,4 +1,4 @@
-/* adopted.h: bitmaps that others wrote with SETBIT, and how they hash. Knows nothing of Redis.
+/* recipe.h: bitmaps that others wrote with SETBIT, and how they hash.
  *
  * The recipes that this speaks for keep a Bloom filter in one string or several. An item's value is the hexadecimal MD5
  * of its bytes (32 lower-case characters), or the item itself where that is a fingerprint already. Each seed gives one
@@ -41,9 +41,10 @@ const char *recipe_problem(const struct recipe *recipe);
 /* A recipe and the names of its strings. */
 struct adoption {
     struct recipe recipe;
-    bool numbered; /* names are prefix0, prefix1, …; otherwise there is one, called prefix */
-    bool
-        owned; /* the strings are the filter's own copies, named like its shards; prefix is empty */
+    /* The names are prefix0, prefix1, …; otherwise there is one string, called prefix. */
+    bool numbered;
+    /* The strings are the filter's own copies, named like its shards; the prefix is empty. */
+    bool owned;
     uint32_t prefix_length; /* bytes in prefix */
     char *prefix;           /* not NUL-terminated */
 };

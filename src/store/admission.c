@@ -16,7 +16,7 @@
 
 #include "core/names.h"
 #include "store/cluster.h"
-#include "store/datatype.h"
+#include "store/value.h"
 #include "store/living.h"
 
 /* The filter that has this name now, or NULL. */

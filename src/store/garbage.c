@@ -26,7 +26,7 @@
 #include "store/jobs.h"
 #include "store/living.h"
 #include "store/statistics.h"
-#include "store/strings.h"
+#include "store/value.h"
 
 #define NAMES_PER_CALL 64
 #define BYTES_PER_CALL (1u << 20) /* of strings, to be freed in one call */

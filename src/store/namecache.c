@@ -39,7 +39,7 @@ static struct entry *place_of(const char *name, size_t length) {
                     PLACES];
 }
 
-struct filter *recent_find(RedisModuleCtx *ctx, const RedisModuleString *name) {
+struct filter *namecache_find(RedisModuleCtx *ctx, const RedisModuleString *name) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
     if (length == 0 || length > MAX_BYTES) return NULL;
@@ -51,7 +51,7 @@ struct filter *recent_find(RedisModuleCtx *ctx, const RedisModuleString *name) {
                : NULL;
 }
 
-void recent_keep(RedisModuleCtx *ctx, const RedisModuleString *name, RedisModuleKey *key,
+void namecache_keep(RedisModuleCtx *ctx, const RedisModuleString *name, RedisModuleKey *key,
                  struct filter *filter) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
@@ -66,7 +66,7 @@ void recent_keep(RedisModuleCtx *ctx, const RedisModuleString *name, RedisModule
     memcpy(entry->name, text, length);
 }
 
-void recent_forget(void) {
+void namecache_forget(void) {
     atomic_fetch_add(&epoch, 1);
 }
 
@@ -74,10 +74,10 @@ void recent_forget(void) {
 static bool forget(RedisModuleCtx *ctx, int64_t deadline_us) {
     (void)ctx;
     (void)deadline_us;
-    recent_forget();
+    namecache_forget();
     return false;
 }
 
-void recent_start(void) {
+void namecache_start(void) {
     jobs_add(forget);
 }
