@@ -47,8 +47,8 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx) ||
         !info_start(ctx) || !events_start(ctx))
         return REDISMODULE_ERR;
-    /* Commands signal their keys themselves, and only when something changed: a duplicate must neither abort a WATCH
-     * nor invalidate a client's cache. */
+    /* Commands signal their keys themselves, and only when something changed: a duplicate must
+     * neither abort a WATCH nor invalidate a client's cache. */
     RedisModule_SetModuleOptions(ctx, REDISMODULE_OPTIONS_HANDLE_IO_ERRORS |
                                           REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED |
                                           REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD |

@@ -1,9 +1,10 @@
 /* Bitmaps in place: a filter whose first layer is strings that other programs write too.
  *
- * Nothing of the bits is copied, and nothing is remembered of them between commands but which strings have been seen:
- * the old workers may set bits at any time. A string that was seen and is gone is lost, as with shards; one that was
- * never seen is empty until somebody writes it, as with SETBIT. The strings stay whose they were: the filter never
- * removes them, and a copy of the filter gets copies of its own. */
+ * Nothing of the bits is copied, and nothing is remembered of them between commands but which
+ * strings have been seen: the old workers may set bits at any time. A string that was seen and is
+ * gone is lost, as with shards; one that was never seen is empty until somebody writes it, as with
+ * SETBIT. The strings stay whose they were: the filter never removes them, and a copy of the filter
+ * gets copies of its own. */
 #include "commands/adopt.h"
 
 #include <errno.h>
@@ -23,9 +24,9 @@
 /* Counted for the estimate of all items, in some milliseconds. */
 #define ESTIMATE_BYTES (8u << 20)
 
-/* Is there a user whose rights count? Not if another module runs the command in its own right. Redis 7.0 dies of being
- * asked for the name of no user. But asked to run a command on the user's behalf, it looks for the user first, and for the
- * command, which there is none of, only then. */
+/* Is there a user whose rights count? Not if another module runs the command in its own right.
+ * Redis 7.0 dies of being asked for the name of no user. But asked to run a command on the user's
+ * behalf, it looks for the user first, and for the command, which there is none of, only then. */
 static bool has_user(RedisModuleCtx *ctx) {
     errno = 0;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "bf.no-such-command", "C");
@@ -34,7 +35,8 @@ static bool has_user(RedisModuleCtx *ctx) {
     return !none;
 }
 
-/* May the user who sent the command write to this key? A filter must not be a way around the rules for keys. */
+/* May the user who sent the command write to this key? A filter must not be a way around the rules
+ * for keys. */
 static bool permitted(RedisModuleCtx *ctx, RedisModuleString *key) {
     RedisModuleString *name = has_user(ctx) ? RedisModule_GetCurrentUserName(ctx) : NULL;
     if (!name) return true;
@@ -67,7 +69,8 @@ static const char *name_problem(RedisModuleCtx *ctx, RedisModuleString *key,
     return problem;
 }
 
-/* Looks at all strings: marks those that are there and counts what is in them. Says what stands in the way. */
+/* Looks at all strings: marks those that are there and counts what is in them. Says what stands in
+ * the way. */
 static const char *survey(struct strings *strings, RedisModuleString *key) {
     struct access *access = &strings->access;
     struct layer *layer = &access->descriptor->layers[0];

@@ -8,12 +8,13 @@
 /* The options of a filter that nobody asked anything special of: as configured. */
 struct options default_options(void);
 
-/* The tag for the shards of a new filter; false after replying why this name can't be a filter's. */
+/* The tag for the shards of a new filter; false after replying why this name can't be a
+ * filter's. */
 bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
              size_t *tag_length);
 
-/* Makes a filter under an empty key, and tells replicas with every parameter what it is. NULL after replying why
- * not. */
+/* Makes a filter under an empty key, and tells replicas with every parameter what it is. NULL after
+ * replying why not. */
 struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleKey *key,
                       const struct options *options);
 

@@ -58,7 +58,8 @@ static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_fie
     case INFO_CAPACITY:
         RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
         break;
-    case INFO_SIZE: /* as stored: the same on a primary and its replicas, unlike the memory in use */
+    case INFO_SIZE:
+        /* As stored: the same on a primary and its replicas, unlike the memory in use. */
         RedisModule_ReplyWithLongLong(ctx, (long long)(descriptor_encoded_size(descriptor) +
                                                        descriptor_nstored(descriptor) +
                                                        adopted_bytes(ctx, filter)));
@@ -112,7 +113,8 @@ int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return REDISMODULE_OK;
 }
 
-/* What a string, or the part of it that is this layer's, takes. Of one that is lost: what it would if it were dense. */
+/* What a string, or the part of it that is this layer's, takes. Of one that is lost: what it would
+ * if it were dense. */
 static size_t bytes_of(const struct layer *layer, const struct shard *shard) {
     if (layer->adoption) return shard ? shard->nbytes : 0;
     const size_t own =

@@ -10,7 +10,8 @@
 #include "store/replication.h"
 #include "store/statistics.h"
 
-/* As open_filter, for the commands that come by the thousand: *key is NULL if the filter was found without opening it. */
+/* As open_filter, for the commands that come by the thousand: *key is NULL if the filter was found
+ * without opening it. */
 static bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter) {
     *key = NULL;
@@ -53,8 +54,9 @@ static inline size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *loo
     return nyes;
 }
 
-/* Adds items to the filter. If there is none, it is created: by `options`, else as configured. Without options, and
- * so by BF.ADD and BF.MADD, the command is one that a replica can repeat as it is. */
+/* Adds items to the filter. If there is none, it is created: by `options`, else as configured.
+ * Without options, and so by BF.ADD and BF.MADD, the command is one that a replica can repeat as it
+ * is. */
 static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
                const struct options *options, bool array) {
     RedisModuleKey *key;
@@ -84,7 +86,8 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
             reply_lost(&strings);
         }
         access_close(&strings.access);
-        /* A filter that was just made may never be used again: what is remembered of its strings can wait. */
+        /* A filter that was just made may never be used again: what is remembered of its strings
+         * can wait. */
         if (!existed) filter_forget_handles(filter);
         if (lookups != few) RedisModule_Free(lookups);
         if (nadded > 0) {
@@ -108,8 +111,8 @@ int BFMAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return add(ctx, argv[1], argv + 2, (size_t)argc - 2, NULL, true);
 }
 
-/* BF.INSERT key [CAPACITY n] [ERROR rate] [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] [NOCREATE]
- *           ITEMS item [item ...] */
+/* BF.INSERT key [CAPACITY n] [ERROR rate] [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes]
+ *           [NOCREATE] ITEMS item [item ...] */
 int BFInsert_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     struct options options = default_options();

@@ -32,7 +32,8 @@
     "start again from 0"
 #define ERROR_COMPLETE                                                                             \
     "ERR item exists: BF.LOADCHUNK needs a key that does not exist, or a half-loaded filter"
-#define ERROR_NO_HEADER      "ERR bad chunk: there is no filter to continue; begin with the first chunk"
+#define ERROR_NO_HEADER                                                                            \
+    "ERR bad chunk: there is no filter to continue; begin with the first chunk"
 #define ERROR_OTHER_ITERATOR "ERR bad chunk: it does not belong to this iterator"
 #define ERROR_ADOPTED                                                                              \
     "ERR this filter has adopted strings, which are not copied in chunks; see docs/adopt.md"

@@ -1,5 +1,5 @@
-/* bytes.h: numbers as bytes, little-endian and by shifts, so that they are the same on every machine; and text that may
- * be shown. */
+/* bytes.h: numbers as bytes, little-endian and by shifts, so that they are the same on every
+ * machine; and text that may be shown. */
 #ifndef BYTES_H
 #define BYTES_H
 

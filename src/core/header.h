@@ -1,6 +1,6 @@
-/* header.h: the 55 bytes with which each shard's string begins. They tell whose string it is and in which form, so that
- * one that was overwritten, renamed or cut is noticed. 55, because the server puts 9 bytes before such a string: blocks
- * then begin at a cache line. */
+/* header.h: the 55 bytes with which each shard's string begins. They tell whose string it is and in
+ * which form, so that one that was overwritten, renamed or cut is noticed. 55, because the server
+ * puts 9 bytes before such a string: blocks then begin at a cache line. */
 #ifndef HEADER_H
 #define HEADER_H
 

@@ -1,11 +1,13 @@
 /* recipe.h: bitmaps that others wrote with SETBIT, and how they hash.
  *
- * The recipes that this speaks for keep a Bloom filter in one string or several. An item's value is the hexadecimal MD5
- * of its bytes (32 lower-case characters), or the item itself where that is a fingerprint already. Each seed gives one
- * bit: starting from 0, for every character c of the value, x = x * (seed + 1) + c, in whole numbers without bound; the
- * bit is x mod 2^log2_bits. With several strings, the first two hexadecimal digits modulo their number choose one.
+ * The recipes that this speaks for keep a Bloom filter in one string or several. An item's value is
+ * the hexadecimal MD5 of its bytes (32 lower-case characters), or the item itself where that is a
+ * fingerprint already. Each seed gives one bit: starting from 0, for every character c of the
+ * value, x = x * (seed + 1) + c, in whole numbers without bound; the bit is x mod 2^log2_bits. With
+ * several strings, the first two hexadecimal digits modulo their number choose one.
  *
- * Only the low bits of x matter, and they depend on nothing but low bits, so 64 bits of x are enough. */
+ * Only the low bits of x matter, and they depend on nothing but low bits, so 64 bits of x are
+ * enough. */
 #ifndef RECIPE_H
 #define RECIPE_H
 
@@ -49,7 +51,8 @@ struct adoption {
     char *prefix;           /* not NUL-terminated */
 };
 
-/* What must be kept of an item between the functions below: its MD5, or nothing where the item is the value. */
+/* What must be kept of an item between the functions below: its MD5, or nothing where the item is
+ * the value. */
 struct recipe_item {
     const char *bytes;
     size_t nbytes;
@@ -64,8 +67,8 @@ uint32_t recipe_string(const struct recipe *recipe, const struct recipe_item *it
 void recipe_positions(const struct recipe *recipe, const struct recipe_item *item,
                       uint32_t positions[RECIPE_MAX_SEEDS]);
 
-/* Strings are as long as their highest bit needed; what lies behind their end is zero. The empty item is never
- * contained: that is what the recipes answer, whatever was inserted. */
+/* Strings are as long as their highest bit needed; what lies behind their end is zero. The empty
+ * item is never contained: that is what the recipes answer, whatever was inserted. */
 bool recipe_test(const struct recipe *recipe, const struct recipe_item *item, const uint8_t *string,
                  size_t nbytes);
 
@@ -76,11 +79,12 @@ void recipe_prefetch(const struct recipe *recipe, const struct recipe_item *item
 /* The length a string must have to hold the item's bits. */
 size_t recipe_length(const struct recipe *recipe, const struct recipe_item *item);
 
-/* Sets the item's bits in a string of at least that length; true if one of them was not set before. */
+/* Sets the item's bits in a string of at least that length; true if one of them was not set
+ * before. */
 bool recipe_set(const struct recipe *recipe, const struct recipe_item *item, uint8_t *string);
 
-/* The false-positive rate that the usual recipe promises, and that all capacities are derived from: seven bits per item
- * at 23 bits of memory per item. */
+/* The false-positive rate that the usual recipe promises, and that all capacities are derived from:
+ * seven bits per item at 23 bits of memory per item. */
 #define RECIPE_ERROR 8.57e-5
 
 /* Items that all strings together can take until that rate is reached. */

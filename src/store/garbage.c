@@ -1,19 +1,22 @@
-/* It does not matter whether a filter went by DEL, expiry, eviction, SET, RENAME onto it, FLUSHALL, a failed load or a
- * full resync: all of these end in the type's free callback, and none of them could be told apart there anyway. When the
- * last value with an id is gone, its strings are put on a list.
+/* It does not matter whether a filter went by DEL, expiry, eviction, SET, RENAME onto it, FLUSHALL,
+ * a failed load or a full resync: all of these end in the type's free callback, and none of them
+ * could be told apart there anyway. When the last value with an id is gone, its strings are put on
+ * a list.
  *
- * The sweeper is a job that UNLINKs them, on a primary that is not loading; that replicates and reaches the AOF like any
- * other command. Ids are random and never used again, so it may come late, and twice. The server frees a string in
- * place, which for a large one takes milliseconds; so it goes on by the clock, a few names at a time, and remembers where
- * it was. All strings of a filter are in the database in which it died. Where that is not known, or nothing is found
- * there, all databases that are not empty are searched until the first string is found.
+ * The sweeper is a job that UNLINKs them, on a primary that is not loading; that replicates and
+ * reaches the AOF like any other command. Ids are random and never used again, so it may come late,
+ * and twice. The server frees a string in place, which for a large one takes milliseconds; so it
+ * goes on by the clock, a few names at a time, and remembers where it was. All strings of a filter
+ * are in the database in which it died. Where that is not known, or nothing is found there, all
+ * databases that are not empty are searched until the first string is found.
  *
- * A replica keeps its own list, forgets what the primary has removed, and starts to sweep when it is promoted. What the
- * primary does not remove it may not know of: the shards of a RESTORE that came to nothing, on a server that was then
- * made a replica. Such a replica removes them by itself, after a while and without a word to others.
+ * A replica keeps its own list, forgets what the primary has removed, and starts to sweep when it
+ * is promoted. What the primary does not remove it may not know of: the shards of a RESTORE that
+ * came to nothing, on a server that was then made a replica. Such a replica removes them by itself,
+ * after a while and without a word to others.
  *
- * Rejected: cascading deletes from keyspace notifications. They do not see FLUSHALL or a resync, and writing from
- * inside a notification is unsafe on some servers. */
+ * Rejected: cascading deletes from keyspace notifications. They do not see FLUSHALL or a resync,
+ * and writing from inside a notification is unsafe on some servers. */
 #include "store/garbage.h"
 
 #include <limits.h>
@@ -46,8 +49,9 @@ struct garbage {
     struct garbage *next; /* in the same bucket */
 };
 
-/* Guards the list and the table: the free callback may run on a background thread. What an element says of its strings
- * is the main thread's own, which also is the only one to take elements out. Held while the living are asked. */
+/* Guards the list and the table: the free callback may run on a background thread. What an element
+ * says of its strings is the main thread's own, which also is the only one to take elements out.
+ * Held while the living are asked. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct garbage *oldest, *newest;
 static uint64_t npending;
@@ -166,9 +170,10 @@ void garbage_born(const struct descriptor *descriptor) {
     release();
 }
 
-/* The last value to die need not be the last that was in use: a server may take all keys of a slot away at once, free them
- * much later, and have the filter again meanwhile. So one that was taken out of its database by itself is garbage in any
- * case, which waits until no other value has its id. */
+/* The last value to die need not be the last that was in use: a server may take all keys of a slot
+ * away at once, free them much later, and have the filter again meanwhile. So one that was taken
+ * out of its database by itself is garbage in any case, which waits until no other value has its
+ * id. */
 void garbage_died(struct descriptor *descriptor, int db) {
     statistics_leave(descriptor);
     descriptor_disown(descriptor);
@@ -227,7 +232,8 @@ static bool exists(RedisModuleCtx *ctx, RedisModuleString *name, int db) {
     return key != NULL;
 }
 
-/* Searches all databases for a string; true if one has it, which then is that of all strings of this filter. */
+/* Searches all databases for a string; true if one has it, which then is that of all strings of
+ * this filter. */
 static bool find_database(RedisModuleCtx *ctx, struct garbage *garbage, RedisModuleString *name) {
     for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
         if (RedisModule_DbSize(ctx) == 0 || !exists(ctx, name, db)) continue;
@@ -248,8 +254,8 @@ static bool is_there(RedisModuleCtx *ctx, struct garbage *garbage, RedisModuleSt
 
 /* ---- removing ---- */
 
-/* UNLINKs the strings where they should be; the number of those that were there, or -1 if the server refused, as it does
- * while its cluster is down. */
+/* UNLINKs the strings where they should be; the number of those that were there, or -1 if the
+ * server refused, as it does while its cluster is down. */
 static long long unlink_names(RedisModuleCtx *ctx, int db, RedisModuleString **names, size_t n,
                               bool replicate) {
     if (RedisModule_SelectDb(ctx, db) != REDISMODULE_OK) return 0;
@@ -309,7 +315,8 @@ static enum outcome remove_strings(RedisModuleCtx *ctx, struct garbage *garbage,
     }
 }
 
-/* For a server that may only look: none is left once all of them, one after the other, were not there. */
+/* For a server that may only look: none is left once all of them, one after the other, were not
+ * there. */
 static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, int64_t deadline_us) {
     const struct descriptor *strings = garbage->strings;
     for (struct string_cursor at = garbage->absent; descriptor_next_string(strings, &at);) {
@@ -331,7 +338,8 @@ static enum outcome sweep_one(RedisModuleCtx *ctx, struct garbage *garbage, bool
                               int64_t deadline_us) {
     if (claimed(garbage)) return WAITS;
     if (!primary) {
-        /* In a cluster the shards of what is gone may have still to travel, and a replica can't tell. */
+        /* In a cluster the shards of what is gone may have still to travel, and a replica can't
+         * tell. */
         const bool overdue = clock_tick() - garbage->since_tick >= PATIENCE_TICKS;
         return overdue && !cluster_enabled(ctx) ? remove_strings(ctx, garbage, false, deadline_us)
                                                 : look(ctx, garbage, deadline_us);
@@ -358,8 +366,8 @@ static struct garbage *next_to_sweep(void) {
 /* The job. Those that wait are looked at once per tick at most, for one budget. */
 static bool sweep(RedisModuleCtx *ctx, int64_t deadline_us) {
     const int flags = RedisModule_GetContextFlags(ctx);
-    /* While clients are paused (CLIENT PAUSE, failover) the data set must stand still: a server that finds something
-     * to replicate then ends itself. */
+    /* While clients are paused (CLIENT PAUSE, failover) the data set must stand still: a server
+     * that finds something to replicate then ends itself. */
     if (flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) ||
         RedisModule_AvoidReplicaTraffic())
         return false;
@@ -431,8 +439,8 @@ void garbage_save(RedisModuleIO *rdb) {
     release();
 }
 
-/* The list comes behind all keys: a filter that was loaded is not dead, whatever the list says. What it says of the others
- * takes the place of what was known before. */
+/* The list comes behind all keys: a filter that was loaded is not dead, whatever the list says.
+ * What it says of the others takes the place of what was known before. */
 static void add_loaded(struct descriptor *strings, int db) {
     acquire();
     const bool lives = living_has(strings->id);

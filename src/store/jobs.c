@@ -1,6 +1,7 @@
-/* One timer for all. A run has a budget of one millisecond, which a step that deals with something large may exceed once.
- * When there is more to do the server gets at least as much time for its clients as the run has taken, so that work for
- * which nobody waits never takes more than half of it. */
+/* One timer for all. A run has a budget of one millisecond, which a step that deals with something
+ * large may exceed once. When there is more to do the server gets at least as much time for its
+ * clients as the run has taken, so that work for which nobody waits never takes more than half of
+ * it. */
 #include "store/jobs.h"
 
 #include "store/clock.h"

@@ -1,16 +1,19 @@
-/* A name means another filter, or none, once the value that it stood for was unlinked or freed, another one was made,
- * databases or slots were emptied or exchanged, or its time to live ran out. The first three are callbacks of the type,
- * the next are events, each of them before the next command can run; filters with a time to live are never remembered,
- * and a notification tells of one that gets it. What is remembered is our own memory, which the server does not move. (A
- * shard is the server's: it must be opened each time.)
+/* A name means another filter, or none, once the value that it stood for was unlinked or freed,
+ * another one was made, databases or slots were emptied or exchanged, or its time to live ran out.
+ * The first three are callbacks of the type, the next are events, each of them before the next
+ * command can run; filters with a time to live are never remembered, and a notification tells of
+ * one that gets it. What is remembered is our own memory, which the server does not move. (A shard
+ * is the server's: it must be opened each time.)
  *
- * A server may learn to take values away in yet another way, and not tell. Then what is remembered here is old, for a
- * tenth of a second at most or until the name means another filter, but it is never memory that was given back: that
- * happens on the main thread alone (retired.h), which forgets first. Its shards were taken away with it, since they are
- * keys beside it, and shards that are not there are an error and not an answer.
+ * A server may learn to take values away in yet another way, and not tell. Then what is remembered
+ * here is old, for a tenth of a second at most or until the name means another filter, but it is
+ * never memory that was given back: that happens on the main thread alone (retired.h), which
+ * forgets first. Its shards were taken away with it, since they are keys beside it, and shards that
+ * are not there are an error and not an answer.
  *
- * All is forgotten at every tick nevertheless: the server shall see that the filter is used (OBJECT IDLETIME).
- * A server that evicts must see it every time, so that there nothing is remembered at all. */
+ * All is forgotten at every tick nevertheless: the server shall see that the filter is used (OBJECT
+ * IDLETIME). A server that evicts must see it every time, so that there nothing is remembered at
+ * all. */
 #include "store/namecache.h"
 
 #include <stdatomic.h>
@@ -30,8 +33,8 @@ struct entry {
 };
 
 static struct entry entries[PLACES];
-static _Atomic uint64_t epoch =
-    1; /* counted up to forget; a lazy free does so from another thread */
+/* Counting it up forgets everything; a lazy free does so from another thread. */
+static _Atomic uint64_t epoch = 1;
 
 static struct entry *place_of(const char *name, size_t length) {
     return &entries[(length + 31u * (unsigned char)name[length / 2] +
@@ -52,7 +55,7 @@ struct filter *namecache_find(RedisModuleCtx *ctx, const RedisModuleString *name
 }
 
 void namecache_keep(RedisModuleCtx *ctx, const RedisModuleString *name, RedisModuleKey *key,
-                 struct filter *filter) {
+                    struct filter *filter) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
     if (length == 0 || length > MAX_BYTES || RedisModule_GetExpire(key) != REDISMODULE_NO_EXPIRE ||

@@ -13,7 +13,7 @@ struct filter *namecache_find(RedisModuleCtx *ctx, const RedisModuleString *name
 
 /* Remembers what an open key holds. */
 void namecache_keep(RedisModuleCtx *ctx, const RedisModuleString *name, RedisModuleKey *key,
-                 struct filter *filter);
+                    struct filter *filter);
 
 /* Forgets everything. Call it, from any thread, before a name stops meaning the filter it meant. */
 void namecache_forget(void);
