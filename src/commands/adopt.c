@@ -1,10 +1,5 @@
-/* Bitmaps in place: a filter whose first layer is strings that other programs write too.
- *
- * Nothing of the bits is copied, and nothing is remembered of them between commands but which
- * strings have been seen: the old workers may set bits at any time. A string that was seen and is
- * gone is lost, as with shards; one that was never seen is empty until somebody writes it, as with
- * SETBIT. The strings stay whose they were: the filter never removes them, and a copy of the filter
- * gets copies of its own. */
+/* BF.ADOPT: a filter whose first layer is strings that other programs write too
+ * (core/layer_adopted.c says how they are used). */
 #include "commands/adopt.h"
 
 #include <errno.h>
@@ -21,12 +16,13 @@
 #include "store/identity.h"
 #include "store/replication.h"
 
-/* Counted for the estimate of all items, in some milliseconds. */
+/* Bytes that are counted to estimate the number of items: a few milliseconds. */
 #define ESTIMATE_BYTES (8u << 20)
 
-/* Is there a user whose rights count? Not if another module runs the command in its own right.
- * Redis 7.0 dies of being asked for the name of no user. But asked to run a command on the user's
- * behalf, it looks for the user first, and for the command, which there is none of, only then. */
+/* Does the command run for a user, whose rights count? Not if another module runs it in its own
+ * name. Redis 7.0 crashes when it is asked for the name of a user that does not exist. But asked to
+ * run a command on the user's behalf, it looks for the user first and only then for the command, so
+ * a command that does not exist is a safe question. */
 static bool has_user(RedisModuleCtx *ctx) {
     errno = 0;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "bf.no-such-command", "C");
@@ -69,8 +65,8 @@ static const char *name_problem(RedisModuleCtx *ctx, RedisModuleString *key,
     return problem;
 }
 
-/* Looks at all strings: marks those that are there and counts what is in them. Says what stands in
- * the way. */
+/* Looks at all strings: marks those that exist and counts what is in them. Returns what stands in
+ * the way, or NULL. */
 static const char *survey(struct strings *strings, RedisModuleString *key) {
     struct access *access = &strings->access;
     struct layer *layer = &access->descriptor->layers[0];
@@ -93,7 +89,7 @@ static const char *survey(struct strings *strings, RedisModuleString *key) {
     return NULL;
 }
 
-/* A filter of one adopted layer, not yet known to anybody. NULL after replying why not. */
+/* A filter with one adopted layer, not yet a key. NULL after replying why not. */
 static struct filter *make(RedisModuleCtx *ctx, RedisModuleString *key,
                            const struct options *options) {
     const char *tag, *problem;

@@ -1,6 +1,6 @@
-/* An argument sets what a setting's default is; redis.conf and CONFIG SET override it. So a CONFIG
- * REWRITE, which writes the loadmodule line as well as changed settings, is read back as it was
- * meant. */
+/* A module argument sets the default of a setting; redis.conf and CONFIG SET override it. So the
+ * file that CONFIG REWRITE writes, with the loadmodule line and the changed settings, is read back
+ * as it was meant. */
 #include "commands/config.h"
 
 #include <stdio.h>
@@ -155,8 +155,8 @@ static void server_setting(RedisModuleCtx *ctx, const char *name, char *text, si
     RedisModule_FreeCallReply(reply);
 }
 
-/* The volatile policies are harmless: they take keys that expire, shards do not, and with a
- * filter's own key all of it goes. */
+/* The volatile policies are harmless. They evict keys that expire; shards never do, and when a
+ * filter's own key goes, all of the filter goes. */
 void config_warn_of_eviction(RedisModuleCtx *ctx) {
     char policy[64], limit[64];
     server_setting(ctx, "maxmemory-policy", policy, sizeof policy);

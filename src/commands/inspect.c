@@ -113,7 +113,7 @@ int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return REDISMODULE_OK;
 }
 
-/* What a string, or the part of it that is this layer's, takes. Of one that is lost: what it would
+/* Bytes of a string, or of the part of it that is this layer's. For a lost one: what it would take
  * if it were dense. */
 static size_t bytes_of(const struct layer *layer, const struct shard *shard) {
     if (layer->adoption) return shard ? shard->nbytes : 0;
@@ -179,7 +179,7 @@ static uint64_t reply_layer(struct strings *strings, uint32_t index, uint64_t fi
     const struct layer *layer = &strings->access.descriptor->layers[index];
     uint64_t n = 0;
     for (uint64_t shard = first; shard < layer->layout.nshards && n < max; shard++) {
-        /* Adopted strings may have been made by others: only the key itself tells. */
+        /* Adopted strings may have been made by others: only the key itself can say. */
         if (layer->adoption ? access_check(&strings->access, index, (uint32_t)shard) == SHARD_NONE
                             : !layer_shard_created(layer, (uint32_t)shard))
             continue;

@@ -14,8 +14,8 @@
 #include "store/identity.h"
 #include "store/living.h"
 
-/* Not if a script or another module runs it, wherever that came from, since it has a client of its
- * own then. While the server loads, the AOF's client is the one with the highest id. */
+/* A script or another module has a client of its own, so what it runs does not pass, wherever it
+ * came from. While the server loads, the AOF's client is the one with the highest id. */
 bool internal_only(RedisModuleCtx *ctx) {
     const int flags = RedisModule_GetContextFlags(ctx);
     return flags & REDISMODULE_CTX_FLAGS_REPLICATED ||
@@ -94,9 +94,9 @@ int BFNextId_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int arg
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* What a key is that is named like a shard: "live" if its filter lives, "dying" if the sweeper will
- * remove it, "moving" if its slot is between nodes and the filter may be on the other, "orphan" if
- * no filter owns it, "other" if it is no shard of ours. */
+/* What a key named like a shard is: "live" if its filter lives, "dying" if the sweeper will remove
+ * it, "moving" if its slot is between nodes and the filter may be on the other one, "orphan" if no
+ * filter owns it, "other" if it is not a shard of ours. */
 static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisModuleKey *key) {
     uint64_t id;
     uint32_t layer, shard;

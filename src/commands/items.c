@@ -1,4 +1,5 @@
-/* Arguments in, one look-up of the filter, the work in filter.c, a reply out. */
+/* BF.ADD, BF.MADD, BF.INSERT, BF.EXISTS, BF.MEXISTS: arguments in, the work in core/filter.c, a
+ * reply out. */
 #include "commands/items.h"
 
 #include "commands/create.h"
@@ -10,7 +11,7 @@
 #include "store/replication.h"
 #include "store/statistics.h"
 
-/* As open_filter, for the commands that come by the thousand: *key is NULL if the filter was found
+/* As open_filter, for the commands that come in thousands: *key is NULL if the filter was found
  * without opening it. */
 static bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter) {
@@ -54,8 +55,8 @@ static inline size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *loo
     return nyes;
 }
 
-/* Adds items to the filter. If there is none, it is created: by `options`, else as configured.
- * Without options, and so by BF.ADD and BF.MADD, the command is one that a replica can repeat as it
+/* Adds items to the filter, which is created if it does not exist: by `options`, otherwise as
+ * configured. Without options, as with BF.ADD and BF.MADD, a replica can repeat the command as it
  * is. */
 static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
                const struct options *options, bool array) {

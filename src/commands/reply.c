@@ -12,8 +12,8 @@
 int reply_lost(struct strings *strings) {
     const struct access *access = &strings->access;
     const struct descriptor *descriptor = access->descriptor;
-    /* A replica is not told which slots its primary is moving: it may lack the shard for that
-     * reason, too. */
+    /* A replica does not know which slots its primary is moving: that, too, may be why it lacks the
+     * shard. */
     if (access->status == SHARD_MISSING &&
         cluster_slot_state(strings->ctx, names_filter_slot(descriptor)) != SLOT_OWNED)
         return RedisModule_ReplyWithError(strings->ctx, ERROR_MIGRATING);

@@ -1,4 +1,4 @@
-/* reply.h: what clients are told: every error text, and errors that name what they are about. */
+/* reply.h: the texts of all errors, and errors that name what they are about. */
 #ifndef REPLY_H
 #define REPLY_H
 
@@ -32,8 +32,8 @@
     "start again from 0"
 #define ERROR_COMPLETE                                                                             \
     "ERR item exists: BF.LOADCHUNK needs a key that does not exist, or a half-loaded filter"
-#define ERROR_NO_HEADER                                                                            \
-    "ERR bad chunk: there is no filter to continue; begin with the first chunk"
+#define ERROR_NO_HEADER "ERR bad chunk: there is no filter to continue; begin with the first chunk"
+
 #define ERROR_OTHER_ITERATOR "ERR bad chunk: it does not belong to this iterator"
 #define ERROR_ADOPTED                                                                              \
     "ERR this filter has adopted strings, which are not copied in chunks; see docs/adopt.md"
@@ -45,7 +45,7 @@
 #define ERROR_ADOPT_MOVING                                                                         \
     "TRYAGAIN the cluster slot of the strings to adopt is on its way between nodes"
 
-/* Replies that a shard which is needed is not there, or is not what it should be. */
+/* Replies that a shard which is needed is missing, or is not what it should be. */
 int reply_lost(struct strings *strings);
 
 /* Replies how far a half-loaded filter has come and how to go on. */

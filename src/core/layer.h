@@ -37,7 +37,7 @@ struct lookup {
 struct layer_ops {
     /* Opens all shards that the item needs in this layer, and asks the processor for the memory it
      * will touch. A shard that was never created is no error. False if one is lost: access->status
-     * tells why. */
+     * says why. */
     bool (*locate)(struct access *access, uint32_t index, struct lookup *lookup);
 
     /* Does the layer contain the item? Only after locate, in the same command. */

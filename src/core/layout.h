@@ -1,4 +1,4 @@
-/* layout.h: from an item to the bits that stand for it. Knows nothing of Redis.
+/* layout.h: from an item to the bits that stand for it.
  *
  * An item is hashed once, into 128 bits. The high half chooses a shard and a block in it, the low
  * half chooses k bits inside that block. The mapping is part of the stored format (docs/format.md):
@@ -56,8 +56,8 @@ static inline struct item_place layout_place(const struct layout *layout, uint64
  * them. */
 void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t bits);
 
-/* The same, only what it takes to see that the item is not there: there is room for few lines on
- * their way. */
+/* The same, but only the lines that show that the item is absent: a processor can wait for only a
+ * few lines at a time. */
 void layout_prefetch_first(const struct layout *layout, const uint8_t *block, uint64_t bits);
 
 /* Are all bits of the item set in its block? */

@@ -78,7 +78,7 @@ static bool fail(struct options *options, const char *problem) {
     return false;
 }
 
-/* The word itself goes into the error, but only what can be printed of it, and not all of a long
+/* The word itself goes into the error: only what can be printed of it, and not all of a long
  * one. */
 static bool fail_word(struct options *options, const char *before, struct word word,
                       const char *after) {

@@ -1,13 +1,12 @@
 /* recipe.h: bitmaps that others wrote with SETBIT, and how they hash.
  *
- * The recipes that this speaks for keep a Bloom filter in one string or several. An item's value is
- * the hexadecimal MD5 of its bytes (32 lower-case characters), or the item itself where that is a
- * fingerprint already. Each seed gives one bit: starting from 0, for every character c of the
- * value, x = x * (seed + 1) + c, in whole numbers without bound; the bit is x mod 2^log2_bits. With
- * several strings, the first two hexadecimal digits modulo their number choose one.
+ * These recipes keep a Bloom filter in one string or in several. An item's value is the hexadecimal
+ * MD5 of its bytes (32 lower-case characters), or the item itself if it is a fingerprint already.
+ * Each seed gives one bit: starting from 0, for every character c of the value, x = x * (seed + 1)
+ * + c, in integers without bound; the bit is x mod 2^log2_bits. With several strings, the first two
+ * hexadecimal digits modulo their number choose one.
  *
- * Only the low bits of x matter, and they depend on nothing but low bits, so 64 bits of x are
- * enough. */
+ * Only the low bits of x matter, and they depend only on low bits, so 64 bits of x are enough. */
 #ifndef RECIPE_H
 #define RECIPE_H
 
@@ -51,8 +50,7 @@ struct adoption {
     char *prefix;           /* not NUL-terminated */
 };
 
-/* What must be kept of an item between the functions below: its MD5, or nothing where the item is
- * the value. */
+/* What the functions below keep of an item: its MD5, or nothing if the item itself is the value. */
 struct recipe_item {
     const char *bytes;
     size_t nbytes;
@@ -67,7 +65,7 @@ uint32_t recipe_string(const struct recipe *recipe, const struct recipe_item *it
 void recipe_positions(const struct recipe *recipe, const struct recipe_item *item,
                       uint32_t positions[RECIPE_MAX_SEEDS]);
 
-/* Strings are as long as their highest bit needed; what lies behind their end is zero. The empty
+/* Strings are as long as their highest bit needs; what lies beyond their end is zero. The empty
  * item is never contained: that is what the recipes answer, whatever was inserted. */
 bool recipe_test(const struct recipe *recipe, const struct recipe_item *item, const uint8_t *string,
                  size_t nbytes);

@@ -1,4 +1,4 @@
-/* redisbloom.h: the chunks in which RedisBloom's BF.SCANDUMP hands a filter out. */
+/* redisbloom.h: the chunks that RedisBloom's BF.SCANDUMP returns. */
 #ifndef REDISBLOOM_H
 #define REDISBLOOM_H
 

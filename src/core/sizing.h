@@ -1,6 +1,5 @@
-/* sizing.h: how large must a filter be? The only place that computes with floating point; its
- * results are integers, stored in the descriptor and never computed again. Knows nothing of
- * Redis. */
+/* sizing.h: how large must a filter be? The only file that computes in floating point; its results
+ * are integers, which are stored in the descriptor and never computed again. */
 #ifndef SIZING_H
 #define SIZING_H
 

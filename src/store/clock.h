@@ -1,4 +1,4 @@
-/* clock.h: what time it is. The only file that asks the system. */
+/* clock.h: the time. The only file that asks the system for it. */
 #ifndef CLOCK_H
 #define CLOCK_H
 

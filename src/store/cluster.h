@@ -15,9 +15,8 @@ enum slot_state {
 /* The state of a slot. "On the move" may be a moment old, the others never. */
 enum slot_state cluster_slot_state(RedisModuleCtx *ctx, unsigned slot);
 
-/* The same, where "foreign" may be a moment old, too. For the sweeper, which then only looks
- * whether the strings that it has to remove are gone, and may come upon thousands of such
- * filters. */
+/* The same, but "foreign" may be a moment old, too. For the sweeper, which may come upon thousands
+ * of such filters, and then only looks whether the strings it has to remove are gone. */
 enum slot_state cluster_slot_state_to_sweep(RedisModuleCtx *ctx, unsigned slot);
 
 bool cluster_enabled(RedisModuleCtx *ctx);

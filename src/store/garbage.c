@@ -1,19 +1,18 @@
-/* It does not matter whether a filter went by DEL, expiry, eviction, SET, RENAME onto it, FLUSHALL,
- * a failed load or a full resync: all of these end in the type's free callback, and none of them
- * could be told apart there anyway. When the last value with an id is gone, its strings are put on
- * a list.
+/* However a filter went (DEL, expiry, eviction, SET, RENAME onto it, FLUSHALL, a failed load, a
+ * full resync), the server calls the type's free callback, which can't tell these apart and need
+ * not. When the last value with an id is gone, its strings are put on a list.
  *
  * The sweeper is a job that UNLINKs them, on a primary that is not loading; that replicates and
- * reaches the AOF like any other command. Ids are random and never used again, so it may come late,
- * and twice. The server frees a string in place, which for a large one takes milliseconds; so it
- * goes on by the clock, a few names at a time, and remembers where it was. All strings of a filter
- * are in the database in which it died. Where that is not known, or nothing is found there, all
- * databases that are not empty are searched until the first string is found.
+ * reaches the AOF like any other command. Ids are random and never used again (law I4), so it may
+ * come late, and twice. The server frees a string in place, which takes milliseconds for a large
+ * one; so the sweeper works by the clock, a few names at a time, and remembers where it was. All
+ * strings of a filter are in the database in which it died. If that is not known, or nothing is
+ * found there, all databases that are not empty are searched until the first string is found.
  *
  * A replica keeps its own list, forgets what the primary has removed, and starts to sweep when it
- * is promoted. What the primary does not remove it may not know of: the shards of a RESTORE that
- * came to nothing, on a server that was then made a replica. Such a replica removes them by itself,
- * after a while and without a word to others.
+ * is promoted. If the primary never removes some strings, it may not know of them: the shards of a
+ * RESTORE that came to nothing, on a server that was then made a replica. The replica removes these
+ * by itself, after a while, without replicating it.
  *
  * Rejected: cascading deletes from keyspace notifications. They do not see FLUSHALL or a resync,
  * and writing from inside a notification is unsafe on some servers. */
@@ -50,8 +49,8 @@ struct garbage {
 };
 
 /* Guards the list and the table: the free callback may run on a background thread. What an element
- * says of its strings is the main thread's own, which also is the only one to take elements out.
- * Held while the living are asked. */
+ * says about its strings belongs to the main thread, which is also the only one to take elements
+ * out. Held while the living are asked. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct garbage *oldest, *newest;
 static uint64_t npending;
@@ -144,7 +143,7 @@ static void add(struct descriptor *strings, int db) {
     garbage->db = db;
     garbage->nswaps = nswaps;
     garbage->since_tick = clock_tick();
-    /* It may be saved half removed, and without shards there can't be items. */
+    /* It may be saved half removed, and items without shards would be refused. */
     for (uint32_t i = 0; i < strings->nlayers; i++)
         strings->layers[i].nitems = strings->layers[i].nstored = 0;
     append(garbage);
@@ -170,10 +169,10 @@ void garbage_born(const struct descriptor *descriptor) {
     release();
 }
 
-/* The last value to die need not be the last that was in use: a server may take all keys of a slot
- * away at once, free them much later, and have the filter again meanwhile. So one that was taken
- * out of its database by itself is garbage in any case, which waits until no other value has its
- * id. */
+/* The last value to be freed need not be the last that was in use: a server may take all keys of a
+ * slot away at once, free them much later, and have got the filter back in between. So a value that
+ * was taken out of its database by itself is garbage in any case, and waits until no other value
+ * has its id. */
 void garbage_died(struct descriptor *descriptor, int db) {
     statistics_leave(descriptor);
     descriptor_disown(descriptor);
@@ -232,8 +231,8 @@ static bool exists(RedisModuleCtx *ctx, RedisModuleString *name, int db) {
     return key != NULL;
 }
 
-/* Searches all databases for a string; true if one has it, which then is that of all strings of
- * this filter. */
+/* Searches all databases for a string. True if one has it: then all strings of the filter are
+ * there. */
 static bool find_database(RedisModuleCtx *ctx, struct garbage *garbage, RedisModuleString *name) {
     for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
         if (RedisModule_DbSize(ctx) == 0 || !exists(ctx, name, db)) continue;
@@ -254,7 +253,7 @@ static bool is_there(RedisModuleCtx *ctx, struct garbage *garbage, RedisModuleSt
 
 /* ---- removing ---- */
 
-/* UNLINKs the strings where they should be; the number of those that were there, or -1 if the
+/* UNLINKs strings in the database where they should be. Returns how many there were, or -1 if the
  * server refused, as it does while its cluster is down. */
 static long long unlink_names(RedisModuleCtx *ctx, int db, RedisModuleString **names, size_t n,
                               bool replicate) {
@@ -315,8 +314,7 @@ static enum outcome remove_strings(RedisModuleCtx *ctx, struct garbage *garbage,
     }
 }
 
-/* For a server that may only look: none is left once all of them, one after the other, were not
- * there. */
+/* For a server that may only look: nothing is left once all strings were found absent in turn. */
 static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, int64_t deadline_us) {
     const struct descriptor *strings = garbage->strings;
     for (struct string_cursor at = garbage->absent; descriptor_next_string(strings, &at);) {
@@ -338,8 +336,8 @@ static enum outcome sweep_one(RedisModuleCtx *ctx, struct garbage *garbage, bool
                               int64_t deadline_us) {
     if (claimed(garbage)) return WAITS;
     if (!primary) {
-        /* In a cluster the shards of what is gone may have still to travel, and a replica can't
-         * tell. */
+        /* In a cluster the shards of a filter that left may still have to follow it. A replica
+         * can't know. */
         const bool overdue = clock_tick() - garbage->since_tick >= PATIENCE_TICKS;
         return overdue && !cluster_enabled(ctx) ? remove_strings(ctx, garbage, false, deadline_us)
                                                 : look(ctx, garbage, deadline_us);
@@ -366,8 +364,8 @@ static struct garbage *next_to_sweep(void) {
 /* The job. Those that wait are looked at once per tick at most, for one budget. */
 static bool sweep(RedisModuleCtx *ctx, int64_t deadline_us) {
     const int flags = RedisModule_GetContextFlags(ctx);
-    /* While clients are paused (CLIENT PAUSE, failover) the data set must stand still: a server
-     * that finds something to replicate then ends itself. */
+    /* While clients are paused (CLIENT PAUSE, failover) the data set must not change: a server that
+     * then finds something to replicate aborts. */
     if (flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) ||
         RedisModule_AvoidReplicaTraffic())
         return false;
@@ -417,7 +415,7 @@ static void purge(RedisModuleCtx *ctx, struct garbage *garbage) {
 
 void garbage_purge_child(RedisModuleCtx *ctx) {
     for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
-        /* In a slot that moves between nodes they are not dead: they have still to travel. */
+        /* In a slot that moves between nodes they are not dead: they may still have to travel. */
         const unsigned slot = names_filter_slot(garbage->strings);
         if (!claimed(garbage) && cluster_slot_state_to_sweep(ctx, slot) == SLOT_OWNED)
             purge(ctx, garbage);
@@ -439,8 +437,8 @@ void garbage_save(RedisModuleIO *rdb) {
     release();
 }
 
-/* The list comes behind all keys: a filter that was loaded is not dead, whatever the list says.
- * What it says of the others takes the place of what was known before. */
+/* The list comes after all keys: a filter that was loaded is not dead, whatever the list says. For
+ * the others it replaces what was known before. */
 static void add_loaded(struct descriptor *strings, int db) {
     acquire();
     const bool lives = living_has(strings->id);

@@ -1,6 +1,6 @@
-/* garbage.h: strings that no filter needs any more, and the job that removes them. Makes many keys
- * behave as one: when the last value with a filter's id is gone, however it went, its shards are
- * garbage and are removed soon after. */
+/* garbage.h: strings that no filter needs any more, and the job that removes them. It makes many
+ * keys behave as one: when the last value with a filter's id is gone, its shards are garbage and
+ * are removed soon after. */
 #ifndef GARBAGE_H
 #define GARBAGE_H
 
@@ -28,7 +28,7 @@ void garbage_left(struct descriptor *descriptor);
 bool garbage_has(uint64_t id);
 
 /* Deletes all garbage from the memory of a child that is about to rewrite the AOF, or to send slots
- * to another node: what it writes has no room for a list of it. */
+ * to another node: neither has room for the list. */
 void garbage_purge_child(RedisModuleCtx *ctx);
 
 /* Two databases changed their numbers. */

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Does a part of some work and returns soon after the deadline at the latest (clock_monotonic_us).
- * True: there is more to do, now. False: nothing before the next tick. */
+/* Does part of some work, and returns soon after the deadline at the latest (clock_monotonic_us).
+ * True: there is more to do now. False: nothing before the next tick. */
 typedef bool (*job_step)(RedisModuleCtx *ctx, int64_t deadline_us);
 
 /* From now on the step is taken at every tick, and again soon if there is more to do. A few jobs at

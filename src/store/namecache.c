@@ -1,18 +1,18 @@
-/* A name means another filter, or none, once the value that it stood for was unlinked or freed,
- * another one was made, databases or slots were emptied or exchanged, or its time to live ran out.
- * The first three are callbacks of the type, the next are events, each of them before the next
- * command can run; filters with a time to live are never remembered, and a notification tells of
- * one that gets it. What is remembered is our own memory, which the server does not move. (A shard
- * is the server's: it must be opened each time.)
+/* A name means another filter, or none, once its value was unlinked or freed, another value was
+ * made, databases or slots were emptied or swapped, or its time to live ran out. The first three
+ * are callbacks of the type and the next are events, all before the next command can run. Filters
+ * with a time to live are never remembered, and a notification says when one gets it. What is
+ * remembered is our own memory, which the server does not move. (A shard is the server's: it must
+ * be opened each time.)
  *
- * A server may learn to take values away in yet another way, and not tell. Then what is remembered
- * here is old, for a tenth of a second at most or until the name means another filter, but it is
- * never memory that was given back: that happens on the main thread alone (retired.h), which
- * forgets first. Its shards were taken away with it, since they are keys beside it, and shards that
- * are not there are an error and not an answer.
+ * A future server may take values away in yet another way, without a callback. Then an entry is out
+ * of date for a tenth of a second at most, or until the name means another filter, but it never
+ * points to memory that was freed: that happens only on the main thread (retired.h), which forgets
+ * first. The filter's shards, keys beside it, are gone too, and a missing shard is an error, not an
+ * answer.
  *
- * All is forgotten at every tick nevertheless: the server shall see that the filter is used (OBJECT
- * IDLETIME). A server that evicts must see it every time, so that there nothing is remembered at
+ * Everything is forgotten at every tick anyway, so that the server sees that the filter is in use
+ * (OBJECT IDLETIME). A server that evicts must see every use, so there nothing is remembered at
  * all. */
 #include "store/namecache.h"
 
