@@ -1,4 +1,5 @@
-/* reply.h: the texts of all errors, and errors that name what they are about. */
+/* reply.h: the texts of all errors, and errors that name what they are about. Only commands reply
+ * (law I11). */
 #ifndef REPLY_H
 #define REPLY_H
 

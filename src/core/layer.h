@@ -46,9 +46,9 @@ struct layer_ops {
     /* Would adding the item make a string larger by megabytes? Only after locate. */
     bool (*allocates)(struct access *access, uint32_t index, struct lookup *lookup);
 
-    /* Adds an item, making the shards it lacks, and counts it in layer->nitems: ANSWER_NEW, or
-     * ANSWER_KNOWN if the layer contained it already, or ANSWER_LOST if a string that must become
-     * longer is lost. Only after locate. */
+    /* Adds an item by setting bits, never by clearing any (law I1), makes the shards it lacks, and
+     * counts it in layer->nitems: ANSWER_NEW, or ANSWER_KNOWN if the layer contained it already, or
+     * ANSWER_LOST if a string that must become longer is lost. Only after locate. */
     enum answer (*insert)(struct access *access, uint32_t index, struct lookup *lookup);
 };
 

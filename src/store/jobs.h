@@ -1,4 +1,5 @@
-/* jobs.h: work that no client waits for, done by the server's main thread in small steps. */
+/* jobs.h: work that no client waits for, done by the server's main thread in small steps, each of
+ * which has a deadline (law I13). */
 #ifndef JOBS_H
 #define JOBS_H
 
