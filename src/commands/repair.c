@@ -9,6 +9,7 @@
 #include "commands/reply.h"
 #include "commands/words.h"
 #include "core/header.h"
+#include "core/names.h"
 #include "store/cluster.h"
 #include "store/replication.h"
 
@@ -142,7 +143,7 @@ int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
         return REDISMODULE_OK;
-    if (cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) == SLOT_MOVING)
+    if (cluster_slot_state(ctx, names_filter_slot(filter->descriptor)) == SLOT_MOVING)
         RedisModule_ReplyWithError(ctx, ERROR_MIGRATING);
     else
         heal_and_reply(ctx, argv[1], filter);

@@ -15,7 +15,8 @@ bool names_tag(const char *name, size_t length, const char **tag, size_t *tag_le
         *tag_length = (size_t)(close - open - 1);
         return true;
     }
-    /* The server hashes the whole name. In braces it must stay whole: no '}' inside, and not empty. */
+    /* The server hashes the whole name. Between braces it must stay whole: it has no '}' and is not
+     * empty. */
     *tag = name;
     *tag_length = length;
     return length > 0 && !memchr(name, '}', length);
@@ -81,8 +82,8 @@ bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *layer,
     return n == strlen(again) && memcmp(text, again, n) == 0;
 }
 
-/* CRC-16/XMODEM, the cluster's hash. Bit by bit: it is needed when filters are made, loaded or removed, not when they
- * are used. */
+/* CRC-16/XMODEM, the cluster's hash. Bit by bit: it is needed when filters are made, loaded or
+ * removed, not when they are used. */
 static unsigned crc16(const char *bytes, size_t n) {
     unsigned crc = 0;
     for (size_t i = 0; i < n; i++) {
@@ -100,7 +101,7 @@ unsigned names_slot(const char *name, size_t length) {
 }
 
 unsigned names_filter_slot(const struct descriptor *descriptor) {
-    /* Made outside of a cluster, a tag may be one that does not keep the shards together. */
+    /* A filter made outside a cluster may have a tag that does not keep its shards together. */
     if (descriptor->tag_length == 0 || memchr(descriptor->tag, '}', descriptor->tag_length))
         return NAMES_NSLOTS;
     return crc16(descriptor->tag, descriptor->tag_length) & (NAMES_NSLOTS - 1);

@@ -39,7 +39,8 @@ uint32_t young_last_limit(const struct layout *layout, uint32_t shard) {
     return young_limit(layout, shard) * PATIENCE;
 }
 
-uint32_t young_capacity_for(uint32_t nitems) {
+/* The smallest table with room for one more than nitems. */
+static uint32_t capacity_for(uint32_t nitems) {
     uint32_t capacity = YOUNG_FIRST;
     while (!young_has_room(capacity, nitems)) capacity *= 2;
     return capacity;
