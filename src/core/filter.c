@@ -228,6 +228,14 @@ static bool grow(struct descriptor *descriptor) {
            descriptor_add_layer_joined(descriptor, &layout, capacity);
 }
 
+/* Adds an item to a layer, if the server has the memory that it takes. Written out twice, as search is. */
+ALWAYS_INLINE enum answer insert_by(const struct layer_ops *ops, struct access *access,
+                                    uint32_t index, struct lookup *lookup) {
+    if (ops->allocates(access, index, lookup) && !access->supplier->may_allocate(access))
+        return ANSWER_OOM;
+    return ops->insert(access, index, lookup);
+}
+
 /* Makes sure that the newest layer can take an item; the first n lookups are done. */
 static enum answer make_room(struct access *access, const struct lookup *lookups, size_t n) {
     if (!access->supplier->may_allocate(access)) return ANSWER_OOM;
@@ -259,9 +267,8 @@ static enum answer add_one(struct access *access, uint32_t first, struct lookup 
         ops = ops_of(access, newest);
         if (!ops->locate(access, newest, lookup)) return ANSWER_LOST;
     }
-    if (ops->allocates(access, newest, lookup) && !access->supplier->may_allocate(access))
-        return ANSWER_OOM;
-    return ops->insert(access, newest, lookup);
+    return ops == &blocked_ops ? insert_by(&blocked_ops, access, newest, lookup)
+                               : insert_by(ops, access, newest, lookup);
 }
 
 bool filter_add(struct access *access, struct lookup *lookups, size_t n, size_t *nadded) {
