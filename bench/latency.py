@@ -606,8 +606,8 @@ LINES = {
 YARDSTICK = Contestant("setrange", "SETRANGE 8 MB", "setrange")
 
 
-def groups(exponents: Iterable[int]) -> list[Latency]:
-    """Capacities 10^n, and many small filters."""
+def groups(exponents: Iterable[int], brief: bool = False) -> list[Latency]:
+    """Capacities 10^n, and many small filters; or what is soon done of that."""
     fresh = [
         Turn.setrange,
         Turn.first_items,
@@ -617,12 +617,14 @@ def groups(exponents: Iterable[int]) -> list[Latency]:
         Turn.grown,
     ]
     dense = [Turn.life, Turn.healed]
+    dense_limit = 10**7 if brief else DENSE_LIMIT
+    many = [] if brief else [Turn.small, Turn.replicated]
     large = [
         Latency(
             f"latency 10^{n}",
             10**n,
-            fresh + (dense if 10**n <= DENSE_LIMIT else []),
-            {9: 60}.get(n, 15),
+            fresh + (dense if 10**n <= dense_limit else []),
+            60 if 10**n == dense_limit else 15,
         )
         for n in exponents
     ]
@@ -630,8 +632,8 @@ def groups(exponents: Iterable[int]) -> list[Latency]:
         Latency(
             "latency, small filters",
             0,
-            [Turn.setrange, Turn.small, Turn.many_databases, Turn.replicated, Turn.shards],
-            40,
+            [Turn.setrange, *many, Turn.many_databases, Turn.shards],
+            5 if brief else 60,
         ),
-        Latency("latency, memory", 0, [Turn.memory], 15),
+        Latency("latency, memory", 0, [Turn.memory], 10),
     ]
