@@ -222,7 +222,7 @@ class Turn:
         self.contestant.reserve(self.client, ERROR, self.capacity, key)
 
     def load(self, **options: Any) -> Figures:
-        return load(self.bench.loader, self.server, **options)
+        return load(self.bench.loader, self.server, keep_stats=True, **options)
 
     def card(self) -> int:
         return self.client.execute_command("BF.CARD", KEY)
@@ -308,7 +308,12 @@ class Turn:
     def saved(self, nitems: int) -> dict[str, Figures]:
         """BGSAVE while single items arrive."""
         command = load_command(
-            self.bench.loader, self.server, items=10**7, rate=2000, new_from=nitems
+            self.bench.loader,
+            self.server,
+            items=10**7,
+            rate=2000,
+            keep_stats=True,
+            new_from=nitems,
         )
         writer = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         try:
