@@ -39,7 +39,7 @@ static void reply_left_out(RedisModuleCtx *ctx, enum answer answer, const char *
 
 /* Returns how many were answered with yes. */
 static inline size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
-                            enum answer yes, bool array, const char *full) {
+                                   enum answer yes, bool array, const char *full) {
     size_t nyes = 0;
     if (array) RedisModule_ReplyWithArray(ctx, (long)n);
     for (size_t i = 0; i < n; i++) {
@@ -82,6 +82,8 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
             reply_lost(&strings);
         }
         access_close(&strings.access);
+        /* A filter that was just made may never be used again: what is remembered of its strings can wait. */
+        if (!existed) filter_forget_handles(filter);
         if (lookups != few) RedisModule_Free(lookups);
         if (nadded > 0) {
             RedisModule_SignalModifiedKey(ctx, name);

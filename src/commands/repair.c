@@ -16,9 +16,15 @@
 #define MAX_STRINGS 16384u
 #define MAX_BYTES   (8u << 20)
 
+/* How far the last BF.HEAL has come that could not finish. */
+static struct heal_cursor {
+    uint64_t id; /* of the filter */
+    uint32_t layer;
+    uint32_t shard;
+} unfinished;
+
 struct healing {
     struct strings strings;
-    struct filter *filter;
     RedisModuleString **pairs; /* layer and shard of what was healed */
     size_t npairs;
     size_t nstrings; /* looked at */
@@ -71,7 +77,8 @@ static bool heal_string(struct healing *healing, uint32_t index, uint32_t number
 static bool heal(struct healing *healing) {
     struct access *access = &healing->strings.access;
     const struct descriptor *descriptor = access->descriptor;
-    struct heal_cursor *at = &healing->filter->heal;
+    struct heal_cursor *at = &unfinished;
+    if (at->id != descriptor->id) *at = (struct heal_cursor){.id = descriptor->id};
     for (; at->layer < descriptor->nlayers; at->layer++, at->shard = 0) {
         const struct layer *layer = &descriptor->layers[at->layer];
         const bool whole = at->shard == 0 && !layer_is_joined(layer);
@@ -110,8 +117,8 @@ static int reply_unfinished(RedisModuleCtx *ctx, const struct healing *healing) 
 }
 
 static void heal_and_reply(RedisModuleCtx *ctx, RedisModuleString *name, struct filter *filter) {
-    struct healing healing = {
-        .strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE), .filter = filter};
+    struct healing healing = {.strings =
+                                  strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE)};
     const bool finished = heal(&healing);
     if (healing.npairs + healing.ncleared > 0) {
         replicate_healed(ctx, name, filter->descriptor, healing.pairs, healing.npairs);

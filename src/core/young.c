@@ -15,9 +15,15 @@ static uint32_t spread(uint32_t shard, uint32_t range) {
     return (uint32_t)((uint64_t)hash * range >> 32);
 }
 
+/* The first table is used up in any case. */
+static uint32_t base_limit(const struct layout *layout) {
+    const size_t base = layout_shard_bytes(layout) / BYTES_PER_ITEM;
+    return base > YOUNG_FIRST / 4 * 3 ? (uint32_t)base : 0;
+}
+
 uint32_t young_limit(const struct layout *layout, uint32_t shard) {
-    const uint32_t base = (uint32_t)(layout_shard_bytes(layout) / BYTES_PER_ITEM);
-    return base + spread(shard, base);
+    const uint32_t base = base_limit(layout);
+    return base ? base + spread(shard, base) : YOUNG_FIRST / 4 * 3;
 }
 
 uint32_t young_last_limit(const struct layout *layout, uint32_t shard) {
@@ -32,8 +38,7 @@ uint32_t young_capacity_for(uint32_t nitems) {
 
 uint32_t young_capacity(const struct layout *layout, size_t nbytes) {
     const size_t capacity = nbytes / YOUNG_ENTRY_BYTES;
-    const uint32_t most =
-        young_capacity_for((uint32_t)(layout_shard_bytes(layout) / BYTES_PER_ITEM) * 2 * PATIENCE);
+    const uint32_t most = young_capacity_for((base_limit(layout) + YOUNG_FIRST) * 2 * PATIENCE);
     if (!young_begins(layout) || capacity * YOUNG_ENTRY_BYTES != nbytes || capacity < YOUNG_FIRST ||
         capacity > most || (capacity & (capacity - 1)) != 0)
         return 0;

@@ -20,10 +20,10 @@
 #include "core/layout.h"
 
 #define YOUNG_ENTRY_BYTES 12u
-#define YOUNG_FIRST       8u /* entries of a new table */
+#define YOUNG_FIRST       4u /* entries of a new table */
 
-/* Shards smaller than this are bitmaps from the start. */
-#define YOUNG_LEAST_BYTES (64u << 10)
+/* Shards smaller than this are bitmaps from the start: a table would save nothing. */
+#define YOUNG_LEAST_BYTES 128u
 
 /* Does a shard of this layout begin young? */
 static inline bool young_begins(const struct layout *layout) {

@@ -17,6 +17,10 @@ struct descriptor *filter_unwrap(struct filter *filter) {
     return descriptor;
 }
 
+void filter_forget_handles(struct filter *filter) {
+    handles_free(&filter->handles, filter->descriptor, &key_supplier);
+}
+
 void filter_replace(struct filter *filter, struct descriptor *descriptor) {
     handles_free(&filter->handles, filter->descriptor, &key_supplier);
     statistics_leave(filter->descriptor);

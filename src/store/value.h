@@ -5,19 +5,12 @@
 #include "core/access.h"
 #include "redismodule.h"
 
-/* How far BF.HEAL has come, where it takes several commands. */
-struct heal_cursor {
-    uint32_t layer;
-    uint32_t shard;
-};
-
 struct filter {
     struct descriptor *descriptor;
     struct handles handles;
     uint64_t packed_at; /* clock_tick() when it was last packed for MIGRATE or DUMP; 0: never */
-    struct heal_cursor heal;
-    bool leaving; /* it goes to another node: its shards will follow, and are not garbage */
-    int last_db;  /* 1 + the database that it was last taken out of; 0: it never was */
+    bool leaving;       /* it goes to another node: its shards will follow, and are not garbage */
+    int last_db;        /* 1 + the database that it was last taken out of; 0: it never was */
     struct filter *next_retired; /* of those that another thread freed */
 };
 
@@ -25,6 +18,9 @@ struct filter *filter_wrap(struct descriptor *descriptor);
 
 /* Frees everything but the descriptor. */
 struct descriptor *filter_unwrap(struct filter *filter);
+
+/* Forgets what is remembered of its shards: the next command builds it anew. */
+void filter_forget_handles(struct filter *filter);
 
 /* Puts a later state of the same filter in its place. */
 void filter_replace(struct filter *filter, struct descriptor *descriptor);

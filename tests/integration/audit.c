@@ -64,7 +64,7 @@ static void claim(Audit *result, redisContext *redis, int db, const redisReply *
             /* A part may begin within a string. */
             if (i == 0 ? entry->element[15]->integer != 0 : !is_new_string(shards, i)) continue;
             names_add(claimed, entry->element[1]->str, (size_t)entry->element[1]->len);
-            if (text_is(entry->element[9], "ok")) continue;
+            if (text_is(entry->element[9], "ok") || text_is(entry->element[9], "young")) continue;
             result->nlost++;
             note(result, db, "lost", claimed->names[claimed->n - 1]);
         }
