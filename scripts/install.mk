@@ -13,7 +13,8 @@ DOCDIR ?= $(PREFIX)/share/doc/shardbloom
 # Where Debian's python3 looks below this prefix.
 PYTHONDIR ?= $(PREFIX)/lib/$(if $(filter /usr,$(PREFIX)),python3,$(PYTHON_VERSION))/dist-packages
 
-PYTHON_VERSION = $(shell python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+PYTHON_VERSION = $(shell /usr/bin/python3 -c \
+	'import sys; print("python%d.%d" % sys.version_info[:2])')
 VERSION = $(shell scripts/version)
 TOOLS := $(notdir $(wildcard scripts/bf*))
 PYTHON_FILES := $(patsubst python/%,%,$(wildcard \

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import io
 import os
 import sys
 from typing import Any, Callable, List, NoReturn, Optional, Union
@@ -271,7 +272,8 @@ def explain(error: BaseException, address: object = None, key: Optional[Key] = N
     if isinstance(error, Failure):
         return text
     if isinstance(error, redis.AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
-        if "required" in text or "NOAUTH" in text:
+        # In RESP3 it is HELLO that is refused.
+        if "required" in text or "NOAUTH" in text or "HELLO must be called" in text:
             return f"{where} asks for a password: set REDISCLI_AUTH, or give it with -a or -u"
         return f"{where} does not accept the user or the password"
     if isinstance(error, redis.exceptions.NoPermissionError) or text.startswith("NOPERM"):
@@ -318,6 +320,9 @@ def run(name: str, main: Callable[[], int]) -> NoReturn:
 
     0: all is well; 1: something was found (the tool says what); 2: an error; 130: Ctrl-C.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # not every locale can show every name
     try:
         code = main()
         sys.stdout.flush()

@@ -10,7 +10,15 @@ from shardbloom.survey import FilterState, Survey
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 # Of INFO bf: those that only grow while a server runs. What else there is may go up and down.
-COUNTERS = {"bf_adds", "bf_items_added", "bf_checks", "bf_hits", "bf_shards_removed"}
+COUNTERS = {
+    "bf_adds",
+    "bf_items_added",
+    "bf_checks",
+    "bf_hits",
+    "bf_shards_removed",
+    "bf_sweep_lookups",
+    "bf_timer_runs",
+}
 
 HELP = {
     "bf_filters": "Filters alive",
@@ -24,6 +32,9 @@ HELP = {
     "bf_shards_lost": "Shards that a command found lost and none has found sound since",
     "bf_sweeps_pending": "Deleted filters whose shards are still to be removed",
     "bf_shards_removed": "Shards removed",
+    "bf_sweep_lookups": "Names that were looked up to remove shards",
+    "bf_timer_runs": "Runs of the module's timer",
+    "bf_timer_longest_us": "Longest run of the module's timer, in microseconds",
 }
 
 FilterValue = Callable[[FilterState], Optional[float]]

@@ -178,7 +178,7 @@ class Descriptor:
 def young_items(table: bytes) -> Optional[Set[Tuple[int, int]]]:
     """The items in the table of a young shard, as (block, bits); None if it can't be one."""
     nentries = len(table) // ENTRY.size
-    if nentries * ENTRY.size != len(table) or nentries < 8 or nentries & (nentries - 1):
+    if nentries * ENTRY.size != len(table) or nentries < 4 or nentries & (nentries - 1):
         return None
     return {(block - 1, bits) for block, bits in ENTRY.iter_unpack(table) if block}
 

@@ -73,7 +73,7 @@ class Screen:
     """
 
     def __init__(self) -> None:
-        self.keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
+        self.keyboard = sys.stdin.fileno() if sys.stdin and sys.stdin.isatty() else None
         self.saved: Any = None
         self.size = self.look()
 

@@ -99,6 +99,11 @@ def layer_error(layer: Layer, fills: Sequence[float]) -> float:
     return math.fsum(fill**layer.nprobes for fill in fills) / layer.nshards
 
 
+SOUND = (b"ok", "ok", b"young", "young")  # states of a shard in BF.SHARDS
+MANY_SHARDS = "more than 1000 shards"  # what BF.SHARDS says of a filter that it shows in parts
+PART = 1000  # entries in a part
+
+
 # ---- one filter ----
 
 
@@ -126,7 +131,7 @@ def state_from(db: int, key: bytes, info: Any, shards: Any, raw: Any) -> Optiona
     state.expansion = numbers["expansion"]
     found = [] if isinstance(shards, Exception) else [mapping(reply) for reply in shards]
     state.lost = list(
-        dict.fromkeys(shown(shard["key"]) for shard in found if shard["state"] not in (b"ok", "ok"))
+        dict.fromkeys(shown(shard["key"]) for shard in found if shard["state"] not in SOUND)
     )
     try:
         descriptor = None if isinstance(raw, Exception) else Descriptor(raw)
@@ -272,7 +277,25 @@ class Survey:
             elif isinstance(replies[i], redis.ConnectionError):  # LOADING
                 raise node.named(replies[i])
         for i, key in enumerate(keys):
-            yield key, replies[3 * i : 3 * i + 3]
+            info, shards, raw = replies[3 * i : 3 * i + 3]
+            if isinstance(shards, redis.ResponseError) and MANY_SHARDS in str(shards):
+                shards = self._shards_in_parts(key, db)
+            yield key, [info, shards, raw]
+
+    def _shards_in_parts(self, key: bytes, db: int) -> Any:
+        """All entries of BF.SHARDS, or the error that came instead."""
+        entries: List[Any] = []
+        layer = shard = 0
+        try:
+            while True:
+                part = self.servers.command(key, "BF.SHARDS", key, "FROM", layer, shard, db=db)
+                entries += part
+                if len(part) < PART:
+                    return entries
+                last = mapping(part[-1])
+                layer, shard = last["layer"], last["shard"] + 1
+        except redis.ResponseError as error:
+            return error
 
 
 class Rates:

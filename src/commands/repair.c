@@ -9,6 +9,7 @@
 #include "commands/reply.h"
 #include "commands/words.h"
 #include "core/header.h"
+#include "core/names.h"
 #include "store/cluster.h"
 #include "store/replication.h"
 
@@ -16,15 +17,24 @@
 #define MAX_STRINGS 16384u
 #define MAX_BYTES   (8u << 20)
 
+/* How far the last BF.HEAL has come that could not finish. */
+static struct heal_cursor {
+    uint64_t id; /* of the filter */
+    uint32_t layer;
+    uint32_t shard;
+    uint64_t nbytes;  /* of the layer's strings before this one */
+    uint64_t nstored; /* what the layer was thought to have when the last command stopped */
+    bool changed;     /* it is thought to have something else now: nbytes is not true any more */
+} unfinished;
+
 struct healing {
     struct strings strings;
-    struct filter *filter;
     RedisModuleString **pairs; /* layer and shard of what was healed */
     size_t npairs;
     size_t nstrings; /* looked at */
     size_t nbytes;   /* made */
     size_t ncleared; /* adopted strings that count as empty again */
-    bool recounted;  /* strings were not as long as was thought */
+    bool recounted;  /* bytes of a layer were not what the descriptor said */
     bool full;       /* the server's memory is used up */
 };
 
@@ -72,7 +82,8 @@ static bool heal_string(struct healing *healing, uint32_t index, uint32_t number
 static bool heal(struct healing *healing) {
     struct access *access = &healing->strings.access;
     const struct descriptor *descriptor = access->descriptor;
-    struct heal_cursor *at = &healing->filter->heal;
+    struct heal_cursor *at = &unfinished;
+    if (at->id != descriptor->id) *at = (struct heal_cursor){.id = descriptor->id};
     for (; at->layer < descriptor->nlayers; at->layer++, at->shard = 0) {
         const struct layer *layer = &descriptor->layers[at->layer];
         if (at->shard == 0) {
@@ -116,8 +127,8 @@ static int reply_unfinished(RedisModuleCtx *ctx, const struct healing *healing) 
 }
 
 static void heal_and_reply(RedisModuleCtx *ctx, RedisModuleString *name, struct filter *filter) {
-    struct healing healing = {
-        .strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE), .filter = filter};
+    struct healing healing = {.strings =
+                                  strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE)};
     const bool finished = heal(&healing);
     if (healing.npairs + healing.ncleared > 0 || healing.recounted) {
         replicate_healed(ctx, name, filter->descriptor, healing.pairs, healing.npairs);
@@ -139,7 +150,7 @@ int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
         return REDISMODULE_OK;
-    if (cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) == SLOT_MOVING)
+    if (cluster_slot_state(ctx, names_filter_slot(filter->descriptor)) == SLOT_MOVING)
         RedisModule_ReplyWithError(ctx, ERROR_MIGRATING);
     else
         heal_and_reply(ctx, argv[1], filter);

@@ -155,14 +155,15 @@ static void renew(struct access *access, uint32_t home, uint32_t number, struct 
     if (!was_open) keep_open(access, shard);
 }
 
-/* A layer's strings have become larger, or smaller, by so much. Somebody may have put an older state of a string in its
- * place, which is then counted twice: the sum stays what descriptor_problem takes for possible. */
+/* A layer's strings have become larger, or smaller, by so much. What was known of them may have been
+ * wrong, if strings were lost or a descriptor was forged: the sum stays one that can be. */
 static void account(struct access *access, struct layer *layer, int64_t nstrings, int64_t nbytes) {
-    const uint64_t before = layer->nstored, most = layer_max_stored(layer);
-    layer->nstored += (uint64_t)nbytes;
-    if (nbytes < 0 && layer->nstored > before) layer->nstored = 0;
-    if (layer->nstored > most) layer->nstored = most;
-    access->supplier->count(nstrings, (int64_t)(layer->nstored - before), 0);
+    const int64_t before = (int64_t)layer->nstored, most = (int64_t)layer_most_stored(layer);
+    int64_t after = before + nbytes;
+    if (after < 0) after = 0;
+    if (after > most) after = most;
+    layer->nstored = (uint64_t)after;
+    access->supplier->count(nstrings, after - before, 0);
 }
 
 /* Marks a shard as created whose string has nbytes of this layer. */

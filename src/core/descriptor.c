@@ -355,7 +355,7 @@ const char *descriptor_problem(const struct descriptor *descriptor) {
         if (problem) return problem;
         if (layer->adoption && i > 0) return "an adopted layer that is not the first";
         if (layer->adoption && loading) return "a half-loaded filter with an adopted layer";
-        if (layer->nstored > layer_max_stored(layer)) return "more bytes than its shards can have";
+        if (layer->nstored > layer_most_stored(layer)) return "more bytes than its shards can have";
         /* RedisBloom's counts are its own affair; of ours a shard must follow. */
         if (layer->nitems > 0 && layer->kind == LAYER_BLOCKED && !loading &&
             layer_count_created(layer) == 0)

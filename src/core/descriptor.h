@@ -153,11 +153,11 @@ static inline struct layer *descriptor_newest(const struct descriptor *descripto
 
 uint32_t layer_count_created(const struct layer *layer);
 
-/* The most bytes that the strings of a layer can have: a young shard takes less than a dense one, none takes more. */
-static inline uint64_t layer_max_stored(const struct layer *layer) {
-    if (layer->adoption) return 0;
-    return (layout_shard_bytes(&layer->layout) + SIZING_SHARD_HEADER) *
-           (uint64_t)layer->layout.nshards;
+/* What its strings take if all of them exist. A young shard takes less than a dense one, none takes
+ * more. */
+static inline uint64_t layer_most_stored(const struct layer *layer) {
+    const uint64_t shard = layout_shard_bytes(&layer->layout) + SIZING_SHARD_HEADER;
+    return layer->adoption ? 0 : layer->layout.nshards * shard;
 }
 
 /* Totals over all layers: capacity, items, strings created, bytes of these strings (adopted ones apart). */

@@ -21,7 +21,7 @@
 #include "core/layout.h"
 
 #define YOUNG_ENTRY_BYTES 12u
-#define YOUNG_FIRST       8u /* entries of a new table */
+#define YOUNG_FIRST       4u /* entries of a new table */
 
 /* No search is longer. Hashes hardly ever need half of it, but whoever knows the seed can choose items that all want the
  * same entry, and then a table of n items would cost n² steps. A shard that can't place an item turns. */
@@ -30,8 +30,8 @@
 /* No table is longer, so that it is one part of a dump. */
 #define YOUNG_MAX_BYTES (8u << 20)
 
-/* Shards smaller than this are bitmaps from the start. */
-#define YOUNG_LEAST_BYTES (64u << 10)
+/* Shards smaller than this are bitmaps from the start: a table would save nothing. */
+#define YOUNG_LEAST_BYTES 128u
 
 /* Does a shard of this layout begin young? */
 static inline bool young_begins(const struct layout *layout) {

@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "store/datatype.h"
+#include "store/value.h"
 
 #define NWAITING 64u
 
@@ -31,6 +31,7 @@ static unsigned next_place; /* of waiting: the oldest gives way */
 static int last_db;
 static uint64_t last_id;
 static bool last_was_told;
+static bool untold; /* its event, which follows in the same command, has not come yet */
 
 static RedisModuleCtx *detached;
 
@@ -66,6 +67,7 @@ static void forget(struct waiting *at) {
 uint64_t identity_for(int db, const RedisModuleString *name) {
     struct waiting *told = find(db, name);
     if (told) forget(told);
+    untold = true;
     last_db = db;
     last_was_told = told != NULL;
     last_id = told ? told->id : identity_fresh();
@@ -103,8 +105,11 @@ static bool was_made(RedisModuleString *name) {
     return filter && filter->descriptor->id == last_id;
 }
 
-/* In the database of the filter: the notification's own context may be in another one. */
+/* In the database of the filter: the notification's own context may be in another one. Once: an event of another key
+ * that has the same name, in another database, must not tell it again, for the id would wait and come twice. */
 void identity_tell(RedisModuleString *name) {
+    if (!untold) return;
+    untold = false;
     const int flags = RedisModule_GetContextFlags(detached);
     const bool primary = flags & REDISMODULE_CTX_FLAGS_MASTER;
     if ((last_was_told && !primary) || flags & REDISMODULE_CTX_FLAGS_LOADING) return;

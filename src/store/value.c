@@ -2,7 +2,8 @@
 
 #include "core/encoding.h"
 #include "store/statistics.h"
-#include "store/strings.h"
+
+RedisModuleType *FilterType;
 
 struct filter *filter_wrap(struct descriptor *descriptor) {
     struct filter *filter = RedisModule_Calloc(1, sizeof *filter);
@@ -15,6 +16,10 @@ struct descriptor *filter_unwrap(struct filter *filter) {
     handles_free(&filter->handles, descriptor, &key_supplier);
     RedisModule_Free(filter);
     return descriptor;
+}
+
+void filter_forget_handles(struct filter *filter) {
+    handles_free(&filter->handles, filter->descriptor, &key_supplier);
 }
 
 void filter_replace(struct filter *filter, struct descriptor *descriptor) {

@@ -6,12 +6,15 @@ OPTIONS is JSON: "site" (its port), "redis" (the server's), "settings", and
     offsite   every page links to this host too, which is not the spider's
     shutdown  the server is shut down when so many pages have been read
     delete    the filter is deleted when so many pages have been read
-    first     number of the page to begin with
+    number    which of the workers it is: page 0 is where worker 0 begins, and so on
+    workers   how many there are: each goes on behind its first page when all have read one. With one request at a time
+              (CONCURRENT_REQUESTS) each of them has exactly one then, also if they share a queue
 """
 
 import json
 import os
 import sys
+import time
 
 import redis
 import scrapy
@@ -29,7 +32,7 @@ class Follow(scrapy.Spider):
     nread = 0
 
     def start_requests(self):
-        yield scrapy.Request("http://127.0.0.1:%d/p/%d" % (self.options["site"], self.options.get("first", 0)))
+        yield scrapy.Request("http://127.0.0.1:%d/p/%d" % (self.options["site"], self.options.get("number", 0)))
 
     async def start(self):
         for request in self.start_requests():
@@ -37,6 +40,8 @@ class Follow(scrapy.Spider):
 
     def parse(self, response):
         self.nread += 1
+        if self.nread == 1:
+            self.wait_for_all()
         if self.nread == self.options.get("shutdown"):
             redis.Redis(port=self.options["redis"]).shutdown(nosave=True)
         if self.nread == self.options.get("delete"):
@@ -46,6 +51,13 @@ class Follow(scrapy.Spider):
             links.append("http://%s:%d/p/0" % (self.options["offsite"], self.options["site"]))
         requests = (scrapy.Request(link) for link in links)
         yield from unseen(self, requests) if self.options.get("links") == "unseen" else requests
+
+    def wait_for_all(self):
+        client = redis.Redis(port=self.options["redis"])
+        client.incr("nready")
+        end = time.monotonic() + 120
+        while int(client.get("nready")) < self.options.get("workers", 1) and time.monotonic() < end:
+            time.sleep(0.01)
 
 
 def main():

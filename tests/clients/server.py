@@ -18,6 +18,8 @@ import redis
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WAIT = 60  # seconds; no wait is longer
+# The tests read replies as RESP2 has them; redis-py 8 speaks RESP3 unless told so.
+RESP2 = {"protocol": 2} if int(redis.__version__.split(".")[0]) >= 5 else {}
 
 
 def take_port():
@@ -35,6 +37,16 @@ def take_port():
         except OSError:
             claim.close()
     raise RuntimeError("no free port")
+
+
+CLAIMS = []  # of free_port(), until the tests end
+
+
+def free_port():
+    """A port for something else: TLS, the bus of a cluster, or a server that is not there."""
+    port, claim = take_port()
+    CLAIMS.append(claim)
+    return port
 
 
 def die_with_parent():
@@ -97,7 +109,7 @@ class Server:
                 time.sleep(0.02)
 
     def client(self, **options):
-        return redis.Redis(port=self.port, socket_timeout=WAIT, **options)
+        return redis.Redis(port=self.port, socket_timeout=WAIT, **RESP2, **options)
 
     def tail(self):
         with open(os.path.join(self.dir, "log"), errors="replace") as f:

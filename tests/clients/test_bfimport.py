@@ -15,7 +15,7 @@ import redis
 
 from proxy import Proxy
 from result import run_tests
-from server import die_with_parent
+from server import RESP2, die_with_parent
 
 PORT = int(os.environ["PORT"])
 URL = f"redis://127.0.0.1:{PORT}/0"
@@ -26,7 +26,7 @@ URLS = [f"https://example.com/page/{i}" for i in range(N)]
 
 class ImportTest(unittest.TestCase):
     def setUp(self):
-        self.redis = redis.Redis(port=PORT, socket_timeout=60)
+        self.redis = redis.Redis(port=PORT, socket_timeout=60, **RESP2)
         self.redis.flushall()
         self.redis.config_resetstat()
         self.dir = tempfile.TemporaryDirectory()
@@ -90,7 +90,7 @@ class ImportTest(unittest.TestCase):
             env={"BF_TO": f"redis://127.0.0.1:{PORT}/3"},
         )
         self.assertEqual(self.redis.exists("seen"), 0)
-        other = redis.Redis(port=PORT, db=3)
+        other = redis.Redis(port=PORT, db=3, **RESP2)
         self.assertEqual(other.execute_command("BF.INFO", "seen", "CAPACITY"), [5000])
         self.assertTrue(all(other.execute_command("BF.MEXISTS", "seen", *URLS[:100])))
         other.close()

@@ -477,8 +477,9 @@ class Crawls(unittest.TestCase):
 
     def crawl_together(self, nworkers, npages, settings, **options):
         self.start_site(npages)
-        workers = [self.start({"SCHEDULER": SCHEDULER, "BLOOM_CAPACITY": npages, **settings}, **options)
-                   for _ in range(nworkers)]
+        self.server.redis.delete("nready")
+        settings = {"SCHEDULER": SCHEDULER, "BLOOM_CAPACITY": npages, "CONCURRENT_REQUESTS": 1, **settings}
+        workers = [self.start(settings, number=number, workers=nworkers, **options) for number in range(nworkers)]
         return [self.end(worker)[0] for worker in workers]
 
     def test_scheduler_of_scrapy_redis(self):
@@ -490,6 +491,7 @@ class Crawls(unittest.TestCase):
             site = self.fetched()
             self.assertEqual((site["missing"], site["twice"]), ([], []), stats)
             self.assertEqual(sum(one.get("bloom/new", 0) for one in stats), 200)
+            self.assertTrue(all(one.get("response_received_count", 0) > 0 for one in stats), stats)
             self.assertEqual(sum(one.get("bloom/created", 0) for one in stats), 1)
             self.assertEqual({one["finish_reason"] for one in stats}, {"finished"})
             self.assertEqual(self.server.redis.execute_command("BF.INFO", "follow:seen", "CAPACITY"), [200])
@@ -509,7 +511,7 @@ class Crawls(unittest.TestCase):
         for _ in range(2):
             self.crawl_together(1, 60, settings)
             self.assertEqual((self.fetched()["missing"], self.fetched()["twice"]), ([], []))
-            self.assertEqual(self.server.redis.keys("*"), [])
+            self.assertEqual(self.server.redis.keys("*"), [b"nready"])
 
 
 class Together(unittest.TestCase):

@@ -15,7 +15,7 @@ import server
 from result import run_tests
 from tool import run
 
-from shardbloom.cluster import Servers, slot_of
+from shardbloom.cluster import Redirection, Servers, redirection, slot_of
 from shardbloom.connection import Address
 from shardbloom.filter import Filter
 
@@ -193,8 +193,11 @@ class InCluster(unittest.TestCase):
         source, target = self.cluster.begin_migration(name)
         self.assertIs(source, self.entry)
         self.cluster.migrate(source, target, [name.encode(), *shards])
-        with self.assertRaisesRegex(redis.ResponseError, "ASK"):
+        with self.assertRaises(redis.ResponseError) as caught:
             source.redis.execute_command("BF.INFO", name)
+        self.assertEqual(
+            redirection(caught.exception), Redirection("127.0.0.1", target.port, moved=False)
+        )
         self.assertEqual(self.run_it("bfread", name, "item", "other")[0], "1\n0\n")
         self.assertEqual(self.seen_by_bfstat(), sorted(NAMES))
         self.run_it("bfcopy", "--to", "redis://127.0.0.1:%d" % self.single.port, name)

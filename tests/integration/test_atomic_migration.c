@@ -44,7 +44,10 @@ static bool begin_world(World *world, bool replicas, const char *config) {
         printf("    this server has no atomic slot migration\n");
         return false;
     }
-    world->cluster = cluster_start(2, replicas, config);
+    /* A machine that is busy with other things must not make a node pass for dead. */
+    char lines[128];
+    snprintf(lines, sizeof(lines), "cluster-node-timeout 30000\n%s", config);
+    world->cluster = cluster_start(2, replicas, lines);
     if (!CHECK(world->cluster != NULL)) return false;
     world->router = router_new(world->cluster);
     world->target = 1;
@@ -203,7 +206,7 @@ TEST(under_load) {
     World world;
     const char *rounds = getenv("ROUNDS");
     const int nrounds = rounds && *rounds ? atoi(rounds) : 6;
-    if (!begin_world(&world, true, NULL)) return;
+    if (!begin_world(&world, true, "")) return;
     for (int round = 0; round < nrounds; round++) {
         bool well;
         REQUIRE(churn(&world, true));
@@ -228,13 +231,13 @@ TEST(under_load) {
  * members of a set. The slots come back long before. */
 TEST(back_before_the_old_ones_are_freed) {
     World world;
-    if (!begin_world(&world, false, NULL)) return;
+    if (!begin_world(&world, false, "")) return;
     Client *c = world.cluster->node[0]->client;
     const char *big = cluster_name(world.cluster, "big", LAST_SLOT + 1, CLUSTER_NSLOTS / 2 - 1);
-    const char *fill = "for i = 1, 2000 do local t = {} for j = 1, 1000 do "
-                       "t[j] = 'member ' .. (i * 1000 + j) end "
+    const char *fill = "for i = 1, 20 do local t = {} for j = 1, 1000 do "
+                       "t[j] = 'member ' .. (ARGV[1] * 20000 + i * 1000 + j) end "
                        "redis.call('SADD', KEYS[1], unpack(t)) end return 1";
-    EXPECT(c, ":1", "EVAL %s 1 %s", fill, big);
+    for (int i = 0; i < 100; i++) EXPECT(c, ":1", "EVAL %s 1 %s %d", fill, big, i);
     for (int i = 0; i < 10; i++) REQUIRE(work(&world));
     EXPECT(c, ":1", "UNLINK %s", big);
     for (int round = 0; round < 2; round++) {
@@ -250,7 +253,7 @@ TEST(back_before_the_old_ones_are_freed) {
 
 TEST(called_off) {
     World world;
-    if (!begin_world(&world, false, NULL)) return;
+    if (!begin_world(&world, false, "")) return;
     for (int round = 0; round < 8; round++) {
         bool well;
         REQUIRE(churn(&world, true));

@@ -117,7 +117,7 @@ static const char *from_environment(const char *name, const char *otherwise) {
  * CLUSTER_ITEMS=20000000 puts more into them first, CLUSTER_PIPELINE=10 moves ten at a time,
  * CLUSTER_CONFIG="rdbcompression no" changes the configuration: docs/cluster.md has the figures. */
 TEST(reshard_of_more_than_512_mb) {
-    const long long nitems = atoll(from_environment("CLUSTER_ITEMS", "1000"));
+    const long long nitems = atoll(from_environment("CLUSTER_ITEMS", "1300000"));
     char config[256];
     snprintf(config, sizeof(config), "cluster-node-timeout 120000\n%s",
              from_environment("CLUSTER_CONFIG", ""));

@@ -712,11 +712,29 @@ TEST(wrong_types_are_wrongtype) {
 TEST(wrong_arity) {
     Client *c = server_start(NULL)->client;
     const char *commands[] = {
-        "BF.RESERVE",      "BF.RESERVE k", "BF.RESERVE k 0.01", "BF.ADD",           "BF.ADD k",
-        "BF.ADD k a b",    "BF.MADD",      "BF.MADD k",         "BF.EXISTS",        "BF.EXISTS k",
-        "BF.EXISTS k a b", "BF.MEXISTS",   "BF.MEXISTS k",      "BF.INSERT",        "BF.INSERT k",
-        "BF.CARD",         "BF.CARD k x",  "BF.INFO",           "BF.INFO k SIZE x", "BF.PLAN",
-        "BF.PLAN 0.01",    "BF.SHARDS",    "BF.SHARDS k x",
+        "BF.RESERVE",
+        "BF.RESERVE k",
+        "BF.RESERVE k 0.01",
+        "BF.ADD",
+        "BF.ADD k",
+        "BF.ADD k a b",
+        "BF.MADD",
+        "BF.MADD k",
+        "BF.EXISTS",
+        "BF.EXISTS k",
+        "BF.EXISTS k a b",
+        "BF.MEXISTS",
+        "BF.MEXISTS k",
+        "BF.INSERT",
+        "BF.INSERT k",
+        "BF.CARD",
+        "BF.CARD k x",
+        "BF.INFO",
+        "BF.INFO k SIZE x",
+        "BF.PLAN",
+        "BF.PLAN 0.01",
+        "BF.SHARDS",
+        "BF.SHARDS k FROM 0 0 COUNT 1 x",
     };
     for (size_t i = 0; i < N(commands); i++)
         EXPECT(c, "-ERR wrong number of arguments for 'bf...", commands[i]);

@@ -291,6 +291,23 @@ TEST(a_filter_comes_back_before_it_was_freed) {
     for (int i = 0; i < 2; i++) CHECK_SHARDS(cluster->node[i], 0);
 }
 
+/* Strings that a filter adopted are keys of the same slot; the filter may name them on the other node, too. */
+TEST(adopted_strings_migrate_with_their_filter) {
+    Cluster *cluster = cluster_start(2, false, NULL);
+    REQUIRE(cluster);
+    const AtomicKind kind = atomic_kind(cluster->node[0]);
+    if (kind == ATOMIC_NONE) return;
+    const char *name = cluster_name(cluster, "seen", 0, 8191);
+    const int slot = cluster_slot(cluster, name);
+    Client *from = cluster->node[0]->client, *to = cluster->node[1]->client;
+    EXPECT(from, "+OK", "BF.ADOPT %s PREFIX {%s}bits BITS 16", name, name);
+    fill(from, name, "x", 500);
+    REQUIRE(atomic_move(cluster, kind, slot, 0, 1));
+    check_filled(to, name, "x", 500);
+    EXPECT(to, ":1", "BF.ADD %s another", name);
+    CHECK(strstr(command_text(to, "BF.SHARDS %s", name), "}bits\"") != NULL);
+}
+
 /* The shards of filters that had just died went along, and nobody knew of them any more. */
 TEST(the_dead_do_not_migrate) {
     enum { ROUNDS = 6, NFILTERS = 30 };

@@ -550,6 +550,31 @@ TEST(dump_and_restore) {
     CHECK_TIDY(another);
 }
 
+/* The id of a restored filter was told to the replica once more with the event of a string that got
+ * the same name in another database. After a promotion the next filter of that name took it. */
+TEST(ids_are_told_once) {
+    Pair pair = start_pair(NULL);
+    Client *c = pair.primary->client, *r = pair.replica->client;
+    fill(c, "k");
+    redisReply *payload = dump(c, "k");
+    EXPECT(c, "+OK", "RESTORE l 0 %b", PAYLOAD(payload));
+    EXPECT(c, "+OK", "SET string x");
+    redisReply *string = command(c, "DUMP string");
+    EXPECT(c, "+OK", "SELECT 2");
+    EXPECT(c, "+OK", "RESTORE l 0 %b", PAYLOAD(string));
+    EXPECT(c, "+OK", "SELECT 0");
+    check_pair(pair, 2);
+    EXPECT(r, "+OK", "REPLICAOF NO ONE");
+    EXPECT(r, "+OK", "RENAME l m");
+    EXPECT(r, "+OK", "RESTORE l 0 %b", PAYLOAD(payload));
+    EXPECT(r, ":1", "BF.ADD l more");
+    EXPECT(r, ":0", "BF.EXISTS m more");
+    CHECK_TIDY(pair.replica);
+    EXPECT(r, ":1", "DEL l");
+    check_alive(r, "m", "k");
+    CHECK_TIDY(pair.replica);
+}
+
 /* Ids of copies and of restored filters were drawn from the same series: here two filters shared
  * their shards. */
 TEST(copied_and_restored_filters_are_two) {
@@ -638,7 +663,7 @@ TEST(payload_beyond_the_servers_limit) {
     Server *s = server_start("proto-max-bulk-len 1mb\nrdbcompression no");
     Client *c = s->client;
     EXPECT(c, "+OK", "BF.RESERVE k 0.0001 1000000 SHARDSIZE 65536 SEED 1");
-    command_batches(c, "BF.MADD", "k", "k", 0, 2000);
+    command_batches(c, "BF.MADD", "k", "k", 0, 60000);
     redisReply *payload = dump(c, "k");
     CHECK(payload->len > 1 << 20);
     /* The server answers an error and hangs up while we are still sending, so the answer may not
@@ -650,7 +675,7 @@ TEST(payload_beyond_the_servers_limit) {
     CHECK_TIDY(s);
     Server *larger = server_start(NULL);
     EXPECT(larger->client, "+OK", "RESTORE l 0 %b", PAYLOAD(payload));
-    CHECK_INT(command_batches(larger->client, "BF.MEXISTS", "l", "k", 0, 2000), 2000);
+    CHECK_INT(command_batches(larger->client, "BF.MEXISTS", "l", "k", 0, 60000), 60000);
 }
 
 /* ---- all at once ---- */

@@ -197,3 +197,21 @@ TEST(admin_runs_the_tools) {
     check_tool(s, "bforphans --remove", 0, "1 removed");
     EXPECT(s->client, ":0", "EXISTS %s", shard);
 }
+
+/* examples/shardbloom.conf shows every setting with its default, commented out. */
+TEST(sample_configuration) {
+    Server *s = server_start_with("", NULL);
+    FILE *conf = fopen("examples/shardbloom.conf", "r");
+    char line[256], name[64], value[64];
+    int nsettings = 0;
+    REQUIRE(conf != NULL);
+    while (fgets(line, sizeof line, conf)) {
+        if (strncmp(line, "# bf.", 5) || sscanf(line, "# %63s %63s", name, value) != 2) continue;
+        const char *before = command_text(s->client, "CONFIG GET %s", name);
+        EXPECT(s->client, "+OK", "CONFIG SET %s %s", name, value);
+        CHECK_STR(command_text(s->client, "CONFIG GET %s", name), before);
+        nsettings++;
+    }
+    fclose(conf);
+    CHECK_INT(command(s->client, "CONFIG GET bf.*")->elements, 2 * nsettings);
+}

@@ -461,9 +461,7 @@ def copy_all(
         how = (
             "copies all again"
             if options.replace
-            else "goes on"
-            if options.missing
-            else "and --missing goes on"
+            else "goes on" if options.missing else "and --missing goes on"
         )
         what = (
             f"{ndone} of {len(keys)} filters are copied"

@@ -164,13 +164,14 @@ class Reader:
         if layer.kind == ADOPTED:
             raise Failure("the filter has an adopted layer, which bfread can't ask")
         if layer.kind == CLASSIC:
-            # All shards that the item needs must be there, as the module demands it.
+            places = layer.classic_places(item)
+            for number in {place[0] for place in places}:
+                if layer.has_shard(number):
+                    self.shard(layer.index, number)  # all must be sound, as the module demands it
             return all(
-                [
-                    layer.has_shard(number)
-                    and bool(self.bytes_of(layer.index, number, byte, 1)[0] >> bit & 1)
-                    for number, byte, bit in layer.classic_places(item)
-                ]
+                layer.has_shard(number)
+                and bool(self.bytes_of(layer.index, number, byte, 1)[0] >> bit & 1)
+                for number, byte, bit in places
             )
         number, block = layer.place(digest)
         return layer.has_shard(number) and self.in_shard(layer, number, block, digest & MASK)

@@ -248,7 +248,8 @@ def as_json(survey: Survey) -> int:
     totals: Dict[str, int] = {}
     for numbers in survey.totals.values():
         for name, n in numbers.items():
-            totals[name] = totals.get(name, 0) + n
+            before = totals.get(name, 0)
+            totals[name] = max(before, n) if "longest" in name else before + n
     filters = [dataclasses.asdict(one) for _, one in Page(survey, 80).filters]
     nodes = {"nodes": list(survey.totals), "nodes_down": survey.down}
     print(
