@@ -1,9 +1,10 @@
-/* The Redis side of chunk.h and classic.h: reading bits out of shards and writing them into new ones.
+/* The Redis side of chunk.h and classic.h: reading bits out of shards and writing them into new
+ * ones.
  *
- * While a filter is loaded, its descriptor says which chunk must come next, and travels with that into RDB files, AOF
- * and replicas. The header is replicated as the descriptor that it became, because that has a random id; all further
- * chunks as they are, because what they do depends on nothing but the filter. Every chunk is checked as a whole before
- * anything of it is written. */
+ * While a filter is loaded, its descriptor says which chunk must come next, and travels with that
+ * into RDB files, AOF and replicas. The header is replicated as the descriptor that it became,
+ * because that has a random id; all further chunks as they are, because what they do depends on
+ * nothing but the filter. Every chunk is checked as a whole before anything of it is written. */
 #include "commands/dump.h"
 
 #include <inttypes.h>
@@ -57,8 +58,8 @@ static void dump_end(RedisModuleCtx *ctx, const struct descriptor *descriptor, u
     RedisModule_Free(bytes);
 }
 
-/* The parts that a chunk for this iterator holds, with their bytes, in shards that stay open. *to is the iterator that
- * follows. False after replying what is wrong. */
+/* The parts that a chunk for this iterator holds, with their bytes, in shards that stay open. *to
+ * is the iterator that follows. False after replying what is wrong. */
 static bool gather(struct strings *strings, uint64_t iterator, struct part *parts, size_t *nparts,
                    size_t *nbody, uint64_t *to) {
     struct access *access = &strings->access;
@@ -222,7 +223,8 @@ static bool write_shard(struct access *access, uint32_t layer, uint32_t number, 
     return true;
 }
 
-/* Only the first part of a chunk can lie in a shard that exists already, and so be lost: nothing is written then. */
+/* Only the first part of a chunk can lie in a shard that exists already, and so be lost: nothing is
+ * written then. */
 static bool load_data(struct strings *strings, const struct chunk *chunk) {
     struct access *access = &strings->access;
     struct load *load = &access->descriptor->load;
