@@ -11,17 +11,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/chunk.h"
-#include "core/redisbloom.h"
+#include "commands/config.h"
 #include "commands/create.h"
 #include "commands/open.h"
 #include "commands/reply.h"
-#include "commands/config.h"
+#include "commands/words.h"
+#include "core/chunk.h"
 #include "core/redisbloom.h"
+#include "store/datatype.h"
+#include "store/identity.h"
 #include "store/replication.h"
 #include "store/statistics.h"
-#include "store/datatype.h"
-#include "commands/words.h"
 
 static bool parse_iterator(RedisModuleCtx *ctx, const RedisModuleString *string,
                            uint64_t *iterator) {
@@ -202,7 +202,7 @@ static bool load_first(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
         RedisModule_ReplyWithError(ctx, ERROR_MEMORY);
         return false;
     }
-    RedisModule_GetRandomBytes((unsigned char *)&descriptor->id, sizeof descriptor->id);
+    descriptor->id = identity_fresh();
     struct filter *filter = filter_wrap(descriptor);
     type_set(key, filter);
     replicate_descriptor(ctx, name, filter->descriptor);
