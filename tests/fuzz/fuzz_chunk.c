@@ -70,7 +70,8 @@ static void take(const uint8_t *bytes, size_t nbytes, struct descriptor **target
 /* The input is a sequence of chunks, each behind its length in two bytes. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct descriptor *target = NULL;
-    descriptor_allocator = (struct allocator){counted_alloc, counted_realloc, free};
+    descriptor_allocator =
+        (struct allocator){.alloc = counted_alloc, .realloc = counted_realloc, .free = free};
     for (size_t at = 0; size - at >= 2;) {
         size_t nbytes = (size_t)data[at] | (size_t)data[at + 1] << 8;
         at += 2;
