@@ -77,7 +77,7 @@ build = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 
 .PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers test-upgrade \
 	fuzz fuzz-afl analyze demo worker \
-	deps format check-format \
+	deps format check-format check-rooms check-lines \
 	clean help FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -103,7 +103,8 @@ help:
 	@echo 'make bench-compare compare two builds: MODULES="before=/path/to/old.so"'
 	@echo 'make bench-core    the core alone, without a server: ns and instructions per item'
 	@echo 'make analyze       static analysis: gcc -fanalyzer, cppcheck, clang-tidy'
-	@echo 'make format        format the sources; make check-format: fail if they are not'
+	@echo 'make format        format the sources; make check-format: fail if they are not, if a line is too'
+	@echo '                   long, or if an #include of src/ points up (make check-rooms)'
 	@echo 'make install       module, tools, manual pages and docs (DESTDIR, PREFIX=/usr/local); make uninstall'
 	@echo 'make deb           Debian packages, in build/deb; make test-package: try them on a clean Debian (root)'
 	@echo 'make test-image    build the container image (scripts/Containerfile) with buildah, and run it (root)'
@@ -232,8 +233,15 @@ analyze:
 
 format:
 	clang-format -i $(FORMATTED)
-check-format:
+check-format: check-rooms check-lines
 	clang-format --dry-run --Werror $(FORMATTED)
+# Includes of src/ point down only.
+check-rooms:
+	@scripts/check-rooms
+# clang-format leaves a line too long where it can't break it.
+check-lines:
+	@! LC_ALL=C.UTF-8 grep -nE '^.{101,}' $(FORMATTED) || \
+		{ echo 'check-lines: these are longer than 100 columns' >&2; exit 1; }
 
 clean:
 	rm -rf build shardbloom.so

@@ -589,4 +589,4 @@ def latency_groups():
 
 
 def quick_latency_groups():
-    return latency.groups((6, 9))
+    return latency.groups((6, 9), brief=True)

@@ -134,6 +134,29 @@ def longest_table(data: Figures, measure: str, title: str) -> str:
     return markdown(head, rows)
 
 
+def matrix(data: Figures, measure: str, title: str) -> str:
+    """Lines by capacities: ours against the peer's, best rounds."""
+    capacities = [
+        name.removeprefix(PREFIX).strip()
+        for name, group in groups(data).items()
+        if group["parameters"]
+    ]
+    found: dict[str, dict[str, Figures]] = {}
+    for capacity, line, figures in lines(data):
+        if capacity in capacities:
+            found.setdefault(line, {})[capacity] = figures
+
+    def versus(figures: Figures) -> str:
+        ours, peer = (figure(figures, who, f"best_{measure}") for who in ("ours", "peer"))
+        return ms(ours) if peer is None else f"{ms(ours)} : {ms(peer)}"
+
+    rows = [
+        [line, *[versus(row.get(capacity, {})) for capacity in capacities]]
+        for line, row in found.items()
+    ]
+    return markdown([title, *capacities], rows) if rows else ""
+
+
 def typical_table(data: Figures) -> str:
     """What creating a filter costs, typically."""
     others = rivals(data)
@@ -251,5 +274,7 @@ def tables(data: Figures) -> str:
         )
     out += longest_table(data, "command_us", "longest command, ms: best round (typical)")
     out += longest_table(data, "ping_us", "longest wait of a PING, ms: best round (typical)")
+    out += matrix(data, "command_us", "longest command, ms: ours : peer")
+    out += matrix(data, "ping_us", "longest wait of a PING, ms: ours : peer")
     out += typical_table(data) + memory_table(data)
     return out + markdown(["target", "limit", "verdict", "worst", "where"], list(targets(data)))

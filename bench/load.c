@@ -40,6 +40,8 @@ struct options {
     uint64_t new_from;    /* number of the first item that is not known */
     uint64_t rate; /* items per second, 0: as fast as they are answered; one connection only */
     uint64_t seed; /* of the choices made */
+    bool
+        keep_stats; /* somebody else reads the server's statistics: leave them, and have no cmd_us */
 };
 
 /* What came back, summed by the reply parser. */
@@ -329,7 +331,8 @@ static void run_segment(struct run *run) {
 static void run_all(struct run *run) {
     uint64_t nrequests = run->opt.nitems / request_nitems(&run->req) + 1;
     run->latencies = checked_alloc(nrequests, sizeof(*run->latencies));
-    freeReplyObject(control(run, 2, (const char *[]){"CONFIG", "RESETSTAT"}));
+    if (!run->opt.keep_stats)
+        freeReplyObject(control(run, 2, (const char *[]){"CONFIG", "RESETSTAT"}));
     run->started_at = now_ns();
     while (run->ngenerated < run->opt.nitems && !stop_asked) {
         generate_segment(run);
@@ -407,12 +410,12 @@ static uint64_t number(const char *text) {
 
 static void parse_options(struct run *run, int argc, char **argv) {
     static const struct option known[] = {
-        {"port", 1, NULL, 'p'},     {"pid", 1, NULL, 'P'},        {"style", 1, NULL, 's'},
-        {"key", 1, NULL, 'k'},      {"exists", 0, NULL, 'e'},     {"batch", 1, NULL, 'b'},
-        {"pipeline", 1, NULL, 'l'}, {"conns", 1, NULL, 'c'},      {"items", 1, NULL, 'n'},
-        {"present", 1, NULL, 'm'},  {"dup", 1, NULL, 'd'},        {"new-from", 1, NULL, 'f'},
-        {"rate", 1, NULL, 'r'},     {"item-bytes", 1, NULL, 'i'}, {"seed", 1, NULL, 'S'},
-        {NULL, 0, NULL, 0},
+        {"port", 1, NULL, 'p'},       {"pid", 1, NULL, 'P'},        {"style", 1, NULL, 's'},
+        {"key", 1, NULL, 'k'},        {"exists", 0, NULL, 'e'},     {"batch", 1, NULL, 'b'},
+        {"pipeline", 1, NULL, 'l'},   {"conns", 1, NULL, 'c'},      {"items", 1, NULL, 'n'},
+        {"present", 1, NULL, 'm'},    {"dup", 1, NULL, 'd'},        {"new-from", 1, NULL, 'f'},
+        {"rate", 1, NULL, 'r'},       {"item-bytes", 1, NULL, 'i'}, {"seed", 1, NULL, 'S'},
+        {"keep-stats", 0, NULL, 'K'}, {NULL, 0, NULL, 0},
     };
     struct options *opt = &run->opt;
     struct request *req = &run->req;
@@ -461,6 +464,9 @@ static void parse_options(struct run *run, int argc, char **argv) {
             break;
         case 'i':
             req->item_nbytes = (unsigned)number(optarg);
+            break;
+        case 'K':
+            opt->keep_stats = true;
             break;
         case 'S':
             opt->seed = number(optarg);

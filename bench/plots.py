@@ -147,7 +147,7 @@ def distribution(path, data, group, capacity):
         ylabel=quoted("ms (logarithmic)"),
     )
     script += "set xlabel 'share of commands that take longer, in percent (logarithmic)'\n"
-    script += "set logscale xy\nset xrange [100:0.001]\nset format y '%g'\n"
+    script += "set logscale xy\nset xrange [100:0.001]\nset yrange [0.0008:*]\nset format y '%g'\n"
     base = latency_report.yardstick_us(data)
     plotted = []
     for i, (line, label) in enumerate(SHOWN):
@@ -161,10 +161,7 @@ def distribution(path, data, group, capacity):
     if base:
         plotted.append(f"{base / 1000} lw 1 lc rgb '#000000' title 'a SETRANGE of 8 MB'")
     return gnuplot(
-        script
-        + "set key outside bottom center vertical maxrows 3\nplot "
-        + ", ".join(plotted)
-        + "\n",
+        script + "set key outside right center vertical\nplot " + ", ".join(plotted) + "\n",
         path,
     )
 
@@ -181,10 +178,24 @@ def tail(figures):
     ]
 
 
+LABELS = {
+    "first items, singly": "first one by one",
+    "first items, by 100": "first by 100",
+    "first items, by 1000": "first by 1000",
+    "very first batch of 100": "very first",
+    "grows to this size, by 100": "growing",
+    "fills until dense, by 100": "filling by 100",
+    "saved": "saving",
+    "deleted": "deleting",
+    "healed": "healing",
+    "first items after healing, by 100": "after healing",
+}
+
+
 def longest(path, data, group, capacity):
     cases = [
         (
-            line.replace(", ", " "),
+            LABELS[line],
             {
                 name: {"ms": f["best_command_us"] / 1000}
                 for name, f in figures.items()
@@ -192,7 +203,7 @@ def longest(path, data, group, capacity):
             },
         )
         for line, figures in group["cases"].items()
-        if line not in latency_report.YARDSTICK
+        if line in LABELS
     ]
     names = [n for n in data["titles"] if any(n in figures for _, figures in cases)]
     return bars(
@@ -218,8 +229,8 @@ def draw_latency(data, at):
         return []
     capacity, group = found.get(10**9) or found[max(found)]
     return [
-        distribution(at("latency-distribution"), data, group, capacity),
-        longest(at("latency-longest"), data, group, capacity),
+        distribution(at("distribution"), data, group, capacity),
+        longest(at("longest"), data, group, capacity),
     ]
 
 

@@ -4,7 +4,7 @@
 
 #include "commands/info.h"
 #include "commands/table.h"
-#include "config.h"
+#include "commands/config.h"
 #include "core/descriptor.h"
 #include "store/events.h"
 #include "store/namecache.h"
@@ -47,13 +47,13 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx) ||
         !info_start(ctx) || !events_start(ctx))
         return REDISMODULE_ERR;
-    /* Commands signal their keys themselves, and only when something changed: a duplicate must neither abort a WATCH
-     * nor invalidate a client's cache. */
+    /* Commands signal their keys themselves, and only when something changed: a duplicate must
+     * neither abort a WATCH nor invalidate a client's cache. */
     RedisModule_SetModuleOptions(ctx, REDISMODULE_OPTIONS_HANDLE_IO_ERRORS |
                                           REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED |
                                           REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD |
                                           REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION);
-    recent_start();
+    namecache_start();
     living_start();
     garbage_start();
     jobs_start(ctx);

@@ -3,7 +3,7 @@
 #include "commands/open.h"
 #include "commands/reply.h"
 #include "commands/words.h"
-#include "config.h"
+#include "commands/config.h"
 #include "core/filter.h"
 #include "core/header.h"
 #include "core/names.h"
@@ -17,16 +17,6 @@ struct options default_options(void) {
                             .capacity = (uint64_t)config.initial_size,
                             .expansion = (uint32_t)config.expansion,
                             .shard_bytes = (uint64_t)config.shard_bytes};
-}
-
-bool parse_options(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, unsigned allowed,
-                   struct options *options) {
-    struct word words[OPTIONS_MAX_WORDS];
-    size_t n = 0;
-    for (; n < OPTIONS_MAX_WORDS && n < (size_t)argc; n++) words[n] = word_of(argv[n]);
-    if (options_parse(options, words, n, allowed)) return true;
-    RedisModule_ReplyWithError(ctx, options->problem);
-    return false;
 }
 
 bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
@@ -75,10 +65,7 @@ int BFReserve_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int ar
     if (!options_set_error(&options, word_of(argv[2])) ||
         !options_set_capacity(&options, word_of(argv[3])))
         return RedisModule_ReplyWithError(ctx, options.problem);
-    if (!parse_options(ctx, argv + 4, argc - 4,
-                       OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SEED | OPTION_SHARDSIZE,
-                       &options))
-        return REDISMODULE_OK;
+    if (!parse_options(ctx, argv + 4, argc - 4, OPTIONS_RESERVE, &options)) return REDISMODULE_OK;
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_filter(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
@@ -98,9 +85,7 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     if (!options_set_error(&options, word_of(argv[1])) ||
         !options_set_capacity(&options, word_of(argv[2])))
         return RedisModule_ReplyWithError(ctx, options.problem);
-    if (!parse_options(ctx, argv + 3, argc - 3,
-                       OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SHARDSIZE, &options))
-        return REDISMODULE_OK;
+    if (!parse_options(ctx, argv + 3, argc - 3, OPTIONS_PLAN, &options)) return REDISMODULE_OK;
     const struct filter_options wanted = {.error = options.error,
                                           .capacity = options.capacity,
                                           .expansion = options.expansion,

@@ -104,8 +104,8 @@ static Arg loadchunk[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), ARG(STRING,
 
 /* ---- keys: always the first argument ---- */
 
-/* Whether an item was seen is all the data that a filter has. A command that answers it, BF.ADD included, needs the
- * right to read the key. */
+/* Whether an item was seen is all the data that a filter has. A command that answers it, BF.ADD
+ * included, needs the right to read the key. */
 #define KEY_READ (REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS)
 #define KEY_TELL REDISMODULE_CMD_KEY_RO /* about the filter, not about what it contains */
 #define KEY_INSERT                                                                                 \
@@ -185,8 +185,8 @@ static bool has_word(const char *words, const char *word) {
     return false;
 }
 
-/* Naming one category replaces those that the server derives from the flags, so these are named too. Commands for admins
- * are no part of what a user of filters gets. */
+/* Naming one category replaces those that the server derives from the flags, so these are named
+ * too. Commands for admins are no part of what a user of filters gets. */
 static bool set_categories(RedisModuleCommand *command, const char *flags) {
     char categories[64];
     snprintf(categories, sizeof categories, "%s%s%s%s",

@@ -6,11 +6,12 @@
 
 #include "redismodule.h"
 
-/* Makes the ACL category @bloom on servers that let modules have one. Once, before the first docs_describe. */
+/* Makes the ACL category @bloom, on servers that let modules have one. Call it once, before the
+ * first docs_describe. */
 void docs_start(RedisModuleCtx *ctx);
 
-/* Tells the server all that is to know of a command that was just created with these flags. A name without an entry
- * in the table stays undocumented. False after logging, if the server refuses the entry. */
+/* Describes a command, just created with these flags, to the server. A name without an entry in the
+ * table stays undocumented. False, after logging, if the server refuses the entry. */
 bool docs_describe(RedisModuleCtx *ctx, const char *name, const char *flags);
 
 #endif

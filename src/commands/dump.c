@@ -15,7 +15,7 @@
 #include "commands/create.h"
 #include "commands/open.h"
 #include "commands/reply.h"
-#include "config.h"
+#include "commands/config.h"
 #include "core/redisbloom.h"
 #include "store/replication.h"
 #include "store/statistics.h"

@@ -1,6 +1,6 @@
-/* transfer.h: BF.SCANDUMP and BF.LOADCHUNK, which move a filter between servers in pieces. */
-#ifndef TRANSFER_H
-#define TRANSFER_H
+/* dump.h: BF.SCANDUMP and BF.LOADCHUNK, which move a filter between servers in pieces. */
+#ifndef DUMP_H
+#define DUMP_H
 
 #include "redismodule.h"
 

@@ -3,11 +3,10 @@
 
 #include "commands/open.h"
 #include "commands/reply.h"
+#include "commands/words.h"
 #include "core/encoding.h"
 #include "core/fill.h"
 #include "core/header.h"
-#include "store/strings.h"
-#include "commands/words.h"
 
 /* BF.CARD key */
 int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
@@ -59,7 +58,8 @@ static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_fie
     case INFO_CAPACITY:
         RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
         break;
-    case INFO_SIZE: /* as stored: the same on a primary and its replicas, unlike the memory in use */
+    case INFO_SIZE:
+        /* As stored: the same on a primary and its replicas, unlike the memory in use. */
         RedisModule_ReplyWithLongLong(ctx, (long long)(descriptor_encoded_size(descriptor) +
                                                        descriptor_nstored(descriptor) +
                                                        adopted_bytes(ctx, filter)));
@@ -113,7 +113,8 @@ int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return REDISMODULE_OK;
 }
 
-/* What a string, or the part of it that is this layer's, takes. Of one that is lost: what it would if it were dense. */
+/* Bytes of a string, or of the part of it that is this layer's. For a lost one: what it would take
+ * if it were dense. */
 static size_t bytes_of(const struct layer *layer, const struct shard *shard) {
     if (layer->adoption) return shard ? shard->nbytes : 0;
     const size_t own =
@@ -163,37 +164,6 @@ static void reply_shard(struct strings *strings, uint32_t index, uint32_t number
     access_close(access);
 }
 
-/* Which entries BF.SHARDS shows. */
-struct part {
-    uint64_t layer, shard; /* the first one, if it exists */
-    uint64_t max;          /* no more than these */
-    bool asked_for;        /* as a part; otherwise the reply must be all */
-};
-#define MAX_ENTRIES 1000u
-
-/* [FROM layer shard] [COUNT count]; false if it is something else. */
-static bool parse_part(RedisModuleString **argv, int argc, struct part *part) {
-    *part = (struct part){.max = MAX_ENTRIES, .asked_for = argc > 0};
-    bool from = false, count = false;
-    for (int at = 0; at < argc;) {
-        const struct word option = word_of(argv[at++]);
-        if (!from && word_is(option, "FROM") && argc - at >= 2) {
-            if (!word_to_u64(word_of(argv[at++]), &part->layer) ||
-                !word_to_u64(word_of(argv[at++]), &part->shard))
-                return false;
-            from = true;
-        } else if (!count && word_is(option, "COUNT") && argc - at >= 1) {
-            if (!word_to_u64(word_of(argv[at++]), &part->max) || part->max == 0 ||
-                part->max > MAX_ENTRIES)
-                return false;
-            count = true;
-        } else {
-            return false;
-        }
-    }
-    return true;
-}
-
 /* How many entries there may be. */
 static uint64_t count_entries(const struct descriptor *descriptor) {
     uint64_t n = 0;
@@ -209,7 +179,7 @@ static uint64_t reply_layer(struct strings *strings, uint32_t index, uint64_t fi
     const struct layer *layer = &strings->access.descriptor->layers[index];
     uint64_t n = 0;
     for (uint64_t shard = first; shard < layer->layout.nshards && n < max; shard++) {
-        /* Adopted strings may have been made by others: only the key itself tells. */
+        /* Adopted strings may have been made by others: only the key itself can say. */
         if (layer->adoption ? access_check(&strings->access, index, (uint32_t)shard) == SHARD_NONE
                             : !layer_shard_created(layer, (uint32_t)shard))
             continue;
@@ -222,23 +192,23 @@ static uint64_t reply_layer(struct strings *strings, uint32_t index, uint64_t fi
 /* BF.SHARDS key [FROM layer shard] [COUNT count] */
 int BFShards_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 2 || argc > 7) return RedisModule_WrongArity(ctx);
-    struct part part;
-    if (!parse_part(argv + 2, argc - 2, &part))
-        return RedisModule_ReplyWithError(ctx, ERROR_BAD_PART);
+    struct options options = {.count = OPTIONS_MAX_COUNT};
+    if (!parse_options(ctx, argv + 2, argc - 2, OPTIONS_SHARDS, &options)) return REDISMODULE_OK;
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
     const struct descriptor *descriptor = filter->descriptor;
-    if (!part.asked_for && count_entries(descriptor) > MAX_ENTRIES) {
+    if (!options.given && count_entries(descriptor) > OPTIONS_MAX_COUNT) {
         RedisModule_CloseKey(key);
         return RedisModule_ReplyWithError(ctx, ERROR_MANY_SHARDS);
     }
     struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
     uint64_t nshown = 0;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
-    for (uint64_t i = part.layer; i < descriptor->nlayers; i++)
+    for (uint64_t i = options.from_layer; i < descriptor->nlayers; i++)
         nshown +=
-            reply_layer(&strings, (uint32_t)i, i == part.layer ? part.shard : 0, part.max - nshown);
+            reply_layer(&strings, (uint32_t)i, i == options.from_layer ? options.from_shard : 0,
+                        options.count - nshown);
     RedisModule_ReplySetArrayLength(ctx, (long)nshown);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;

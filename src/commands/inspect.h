@@ -1,6 +1,6 @@
-/* report.h: the commands that tell of a filter without changing it. */
-#ifndef REPORT_H
-#define REPORT_H
+/* inspect.h: the commands that describe a filter without changing it. */
+#ifndef INSPECT_H
+#define INSPECT_H
 
 #include "redismodule.h"
 

@@ -14,8 +14,8 @@
 #include "store/identity.h"
 #include "store/living.h"
 
-/* Not if a script or another module runs it, wherever that came from, since it has a client of its own then. While the
- * server loads, the AOF's client is the one with the highest id. */
+/* A script or another module has a client of its own, so what it runs does not pass, wherever it
+ * came from. While the server loads, the AOF's client is the one with the highest id. */
 bool internal_only(RedisModuleCtx *ctx) {
     const int flags = RedisModule_GetContextFlags(ctx);
     return flags & REDISMODULE_CTX_FLAGS_REPLICATED ||
@@ -44,8 +44,8 @@ static int reply_bad_descriptor(RedisModuleCtx *ctx, const char *problem) {
 }
 
 /* BF.SETDESCRIPTOR key bytes
- * Sets a descriptor, exactly: how replicas, the AOF and nodes that import slots learn of new filters and new layers. An
- * existing filter can only be replaced by another state of itself. */
+ * Sets a descriptor, exactly: how replicas, the AOF and nodes that import slots learn of new
+ * filters and new layers. An existing filter can only be replaced by another state of itself. */
 int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3) return RedisModule_WrongArity(ctx);
     if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
@@ -54,7 +54,7 @@ int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
     struct descriptor *descriptor =
         descriptor_decode((const uint8_t *)bytes.text, bytes.length, &problem);
     if (!descriptor) return reply_bad_descriptor(ctx, problem);
-    if (cluster_enabled(ctx) && !cluster_fits(descriptor, name.text, name.length)) {
+    if (cluster_enabled(ctx) && !names_share_slot(descriptor, name.text, name.length)) {
         descriptor_free(descriptor);
         return RedisModule_ReplyWithError(ctx, ERROR_OTHER_SLOT);
     }
@@ -94,9 +94,9 @@ int BFNextId_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int arg
     return RedisModule_ReplyWithSimpleString(ctx, "OK");
 }
 
-/* What a key is that is named like a shard: "live" if its filter lives, "dying" if the sweeper will remove it, "moving"
- * if its slot is between nodes and the filter may be on the other, "orphan" if no filter owns it, "other" if it is no
- * shard of ours. */
+/* What a key named like a shard is: "live" if its filter lives, "dying" if the sweeper will remove
+ * it, "moving" if its slot is between nodes and the filter may be on the other one, "orphan" if no
+ * filter owns it, "other" if it is not a shard of ours. */
 static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisModuleKey *key) {
     uint64_t id;
     uint32_t layer, shard;
@@ -110,7 +110,7 @@ static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisMo
         return "other";
     if (living_has(id)) return "live";
     if (garbage_has(id)) return "dying";
-    const unsigned slot = cluster_key_slot(name.text, name.length);
+    const unsigned slot = names_slot(name.text, name.length);
     return cluster_slot_state(ctx, slot) == SLOT_OWNED ? "orphan" : "moving";
 }
 
@@ -125,7 +125,8 @@ int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
 }
 
 /* BF.LEAVES key
- * How replicas and the AOF learn that the DEL which follows is a filter's departure for another node. */
+ * How replicas and the AOF learn that the DEL which follows is a filter's departure for another
+ * node. */
 int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);

@@ -6,7 +6,8 @@
 
 #include "redismodule.h"
 
-/* Does this command come from where nobody but the server can send: the primary, the AOF, or a node that sends us slots? */
+/* Does this command come from a place that only servers can send from: the primary, the AOF, or a
+ * node that is sending us slots? */
 bool internal_only(RedisModuleCtx *ctx);
 
 int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);

@@ -1,22 +1,25 @@
-/* Arguments in, one look-up of the filter, the work in filter.c, a reply out. */
+/* BF.ADD, BF.MADD, BF.INSERT, BF.EXISTS, BF.MEXISTS: arguments in, the work in core/filter.c, a
+ * reply out. */
 #include "commands/items.h"
 
 #include "commands/create.h"
 #include "commands/open.h"
 #include "commands/reply.h"
+#include "commands/words.h"
 #include "core/filter.h"
 #include "store/namecache.h"
 #include "store/replication.h"
 #include "store/statistics.h"
 
-/* As open_filter, for the commands that come by the thousand: *key is NULL if the filter was found without opening it. */
+/* As open_filter, for the commands that come in thousands: *key is NULL if the filter was found
+ * without opening it. */
 static bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter) {
     *key = NULL;
-    *filter = recent_find(ctx, name);
+    *filter = namecache_find(ctx, name);
     if (*filter && (*filter)->descriptor->load.origin == LOAD_NONE) return true;
     if (!open_filter(ctx, name, mode, key, filter)) return false;
-    if (*filter) recent_keep(ctx, name, *key, *filter);
+    if (*filter) namecache_keep(ctx, name, *key, *filter);
     return true;
 }
 
@@ -52,8 +55,9 @@ static inline size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *loo
     return nyes;
 }
 
-/* Adds items to the filter. If there is none, it is created: by `options`, else as configured. Without options, and
- * so by BF.ADD and BF.MADD, the command is one that a replica can repeat as it is. */
+/* Adds items to the filter, which is created if it does not exist: by `options`, otherwise as
+ * configured. Without options, as with BF.ADD and BF.MADD, a replica can repeat the command as it
+ * is. */
 static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
                const struct options *options, bool array) {
     RedisModuleKey *key;
@@ -72,6 +76,7 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
         struct strings strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE);
         strings.name = name;
         strings.items = items;
+        strings.grown = replicate_growth;
         size_t nadded;
         if (filter_add(&strings.access, lookups, n, &nadded)) {
             if (nadded > 0) replicate_items(&strings, lookups, n, existed && !options);
@@ -82,7 +87,8 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
             reply_lost(&strings);
         }
         access_close(&strings.access);
-        /* A filter that was just made may never be used again: what is remembered of its strings can wait. */
+        /* A filter that was just made may never be used again: what is remembered of its strings
+         * can wait. */
         if (!existed) filter_forget_handles(filter);
         if (lookups != few) RedisModule_Free(lookups);
         if (nadded > 0) {
@@ -106,16 +112,12 @@ int BFMAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return add(ctx, argv[1], argv + 2, (size_t)argc - 2, NULL, true);
 }
 
-/* BF.INSERT key [CAPACITY n] [ERROR rate] [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] [NOCREATE]
- *           ITEMS item [item ...] */
+/* BF.INSERT key [CAPACITY n] [ERROR rate] [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes]
+ *           [NOCREATE] ITEMS item [item ...] */
 int BFInsert_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     struct options options = default_options();
-    if (!parse_options(ctx, argv + 2, argc - 2,
-                       OPTION_CAPACITY | OPTION_ERROR | OPTION_EXPANSION | OPTION_NONSCALING |
-                           OPTION_SEED | OPTION_SHARDSIZE | OPTION_NOCREATE | OPTION_ITEMS,
-                       &options))
-        return REDISMODULE_OK;
+    if (!parse_options(ctx, argv + 2, argc - 2, OPTIONS_INSERT, &options)) return REDISMODULE_OK;
     const size_t first = 2 + options.nwords;
     if (!(options.given & OPTION_ITEMS) || first == (size_t)argc)
         return RedisModule_ReplyWithError(ctx, ERROR_NO_ITEMS);

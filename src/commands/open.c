@@ -1,7 +1,6 @@
 #include "commands/open.h"
 
 #include "commands/reply.h"
-#include "store/datatype.h"
 
 bool open_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
               struct filter **filter) {
@@ -27,7 +26,7 @@ bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisMo
     return false;
 }
 
-/* What open_filter and open_any have left open, or "not found". */
+/* Passes on what open_filter or open_any has opened, or replies "not found". */
 static bool need(RedisModuleCtx *ctx, RedisModuleKey *key, const struct filter *filter) {
     if (filter) return true;
     RedisModule_CloseKey(key);
@@ -40,7 +39,7 @@ bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode, Redis
     return open_filter(ctx, name, mode, key, filter) && need(ctx, *key, *filter);
 }
 
-/* The same for commands that tell something of a half-loaded filter too. */
+/* The same for commands that can say something about a half-loaded filter. */
 bool open_existing_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter) {
     return open_any(ctx, name, mode, key, filter) && need(ctx, *key, *filter);

@@ -7,8 +7,9 @@
 #include "redismodule.h"
 #include "store/value.h"
 
-/* Opens a key and looks at it. False after replying WRONGTYPE. *filter is NULL if there is no such key; *key may be
- * NULL then too. Close *key in any case. The filter may be half loaded: only for commands that can deal with that. */
+/* Opens a key and looks at it. False after replying WRONGTYPE: then nothing is open. *filter is
+ * NULL if there is no such key; *key may be NULL then too. Close *key after true. The filter may be
+ * half loaded: only for commands that can deal with that. */
 bool open_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
               struct filter **filter);
 /* The same, but also false after replying that the filter is half loaded. */

@@ -9,6 +9,7 @@
 #include "commands/reply.h"
 #include "commands/words.h"
 #include "core/header.h"
+#include "core/names.h"
 #include "store/cluster.h"
 #include "store/replication.h"
 
@@ -21,6 +22,9 @@ static struct heal_cursor {
     uint64_t id; /* of the filter */
     uint32_t layer;
     uint32_t shard;
+    uint64_t nbytes;  /* of the layer's strings before this one */
+    uint64_t nstored; /* what the layer was thought to have when the last command stopped */
+    bool changed;     /* it is thought to have something else now: nbytes is not true any more */
 } unfinished;
 
 struct healing {
@@ -82,22 +86,27 @@ static bool heal(struct healing *healing) {
     if (at->id != descriptor->id) *at = (struct heal_cursor){.id = descriptor->id};
     for (; at->layer < descriptor->nlayers; at->layer++, at->shard = 0) {
         const struct layer *layer = &descriptor->layers[at->layer];
-        const bool whole = at->shard == 0 && !layer_is_joined(layer);
-        uint64_t total = 0;
+        if (at->shard == 0) {
+            at->nbytes = 0;
+            at->changed = false;
+        } else if (at->nstored != layer->nstored) {
+            at->changed = true;
+        }
         for (; at->shard < layer_nstrings(layer); at->shard++) {
             if (!layer_shard_created(layer, at->shard) && !layer->adoption) continue;
-            if (healing->nstrings++ == MAX_STRINGS || healing->nbytes >= MAX_BYTES) return false;
             size_t nbytes;
-            healing->full = !heal_string(healing, at->layer, at->shard, &nbytes);
-            if (healing->full) return false;
-            total += nbytes;
+            if (healing->nstrings++ == MAX_STRINGS || healing->nbytes >= MAX_BYTES ||
+                (healing->full = !heal_string(healing, at->layer, at->shard, &nbytes))) {
+                at->nstored = layer->nstored;
+                /* Nobody knows when there will be memory, and what is lost until then. */
+                if (healing->full) *at = (struct heal_cursor){0};
+                return false;
+            }
+            at->nbytes += nbytes;
         }
-        /* A lost string took its length with it: now all of them are known. Joined layers count their own. */
-        if (whole && !layer->adoption) {
-            for (uint32_t i = at->layer + 1; i < descriptor->nlayers; i++)
-                if (descriptor->layers[i].home == at->layer) total -= descriptor->layers[i].nstored;
-            healing->recounted |= access_recount(access, at->layer, total);
-        }
+        /* A lost string took its length with it: now all of them are known, unless strings changed between commands. */
+        if (!at->changed && !layer->adoption && !layer_is_joined(layer))
+            healing->recounted |= access_recount(access, at->layer, at->nbytes);
     }
     *at = (struct heal_cursor){0};
     return true;
@@ -141,7 +150,7 @@ int BFHeal_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     struct filter *filter;
     if (!open_existing(ctx, argv[1], REDISMODULE_READ | REDISMODULE_WRITE, &key, &filter))
         return REDISMODULE_OK;
-    if (cluster_slot_state(ctx, cluster_filter_slot(filter->descriptor)) == SLOT_MOVING)
+    if (cluster_slot_state(ctx, names_filter_slot(filter->descriptor)) == SLOT_MOVING)
         RedisModule_ReplyWithError(ctx, ERROR_MIGRATING);
     else
         heal_and_reply(ctx, argv[1], filter);

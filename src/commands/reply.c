@@ -6,14 +6,16 @@
 #include "commands/words.h"
 #include "core/bytes.h"
 #include "core/filter.h"
+#include "core/names.h"
 #include "store/cluster.h"
 
 int reply_lost(struct strings *strings) {
     const struct access *access = &strings->access;
     const struct descriptor *descriptor = access->descriptor;
-    /* A replica is not told which slots its primary is moving: it may lack the shard for that reason, too. */
+    /* A replica does not know which slots its primary is moving: that, too, may be why it lacks the
+     * shard. */
     if (access->status == SHARD_MISSING &&
-        cluster_slot_state(strings->ctx, cluster_filter_slot(descriptor)) != SLOT_OWNED)
+        cluster_slot_state(strings->ctx, names_filter_slot(descriptor)) != SLOT_OWNED)
         return RedisModule_ReplyWithError(strings->ctx, ERROR_MIGRATING);
     RedisModuleString *name = shard_name(descriptor, access->bad_layer, access->bad_shard);
     const struct word word = word_of(name);

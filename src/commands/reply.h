@@ -1,10 +1,12 @@
-/* reply.h: what clients are told: every error text, and errors that name what they are about. */
+/* reply.h: the texts of all errors, and errors that name what they are about. Only commands reply
+ * (law I11). */
 #ifndef REPLY_H
 #define REPLY_H
 
-#include "store/strings.h"
+#include "store/value.h"
 
-/* All fixed error texts but those of bad options (core/options.c). Those that RedisBloom has too are worded as there: clients match them. */
+/* All fixed error texts but those about options (core/options.c). Those that RedisBloom has too
+ * are worded as there: clients match them. */
 #define ERROR_EXISTS     "ERR item exists"
 #define ERROR_NOT_FOUND  "ERR not found"
 #define ERROR_FULL       "ERR non scaling filter is full"
@@ -23,9 +25,6 @@
 #define ERROR_BAD_ID    "ERR bad id: 16 hexadecimal digits are needed"
 #define ERROR_MIGRATING "TRYAGAIN shards of this filter are on their way between cluster nodes"
 #define ERROR_BAD_FIELD "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
-#define ERROR_BAD_PART                                                                             \
-    "ERR bad part: FROM layer shard and COUNT count are understood, with whole numbers and a "     \
-    "count from 1 to 1000"
 #define ERROR_MANY_SHARDS                                                                          \
     "ERR the filter has more than 1000 shards: ask for parts of them, with FROM layer shard"
 #define ERROR_BAD_ITERATOR "ERR bad iterator: a whole number is needed"
@@ -34,13 +33,20 @@
     "start again from 0"
 #define ERROR_COMPLETE                                                                             \
     "ERR item exists: BF.LOADCHUNK needs a key that does not exist, or a half-loaded filter"
-#define ERROR_NO_HEADER      "ERR bad chunk: there is no filter to continue; begin with the first chunk"
+#define ERROR_NO_HEADER "ERR bad chunk: there is no filter to continue; begin with the first chunk"
+
 #define ERROR_OTHER_ITERATOR "ERR bad chunk: it does not belong to this iterator"
 #define ERROR_ADOPTED                                                                              \
     "ERR this filter has adopted strings, which are not copied in chunks; see docs/adopt.md"
-#define ERROR_MEMORY "ERR not enough memory for the filter's descriptor"
+#define ERROR_MEMORY     "OOM not enough memory for the filter's descriptor"
+#define ERROR_OWN_NAME   "ERR the filter can't have the name of a string that it adopts"
+#define ERROR_NOT_BITMAP "ERR one of the strings to adopt is no string, or longer than 2^BITS bits"
+#define ERROR_NOPERM     "NOPERM this user has no permissions to access one of the strings to adopt"
+#define ERROR_CROSSSLOT  "CROSSSLOT the strings to adopt must lie in the filter's cluster slot"
+#define ERROR_ADOPT_MOVING                                                                         \
+    "TRYAGAIN the cluster slot of the strings to adopt is on its way between nodes"
 
-/* Replies that a shard which is needed is not there, or is not what it should be. */
+/* Replies that a shard which is needed is missing, or is not what it should be. */
 int reply_lost(struct strings *strings);
 
 /* Replies how far a half-loaded filter has come and how to go on. */

@@ -1,4 +1,4 @@
-/* words.h: the server's strings as the words that options.h reads. */
+/* words.h: the arguments of a command as the words that core/options.h reads. */
 #ifndef WORDS_H
 #define WORDS_H
 
@@ -10,5 +10,10 @@ static inline struct word word_of(const RedisModuleString *string) {
     word.text = RedisModule_StringPtrLen(string, &word.length);
     return word;
 }
+
+/* Reads the options among the arguments; converts only as many words as options can take. False
+ * after replying with what is wrong. */
+bool parse_options(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, unsigned allowed,
+                   struct options *options);
 
 #endif

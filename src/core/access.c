@@ -193,29 +193,38 @@ static uint8_t *copy_body(const struct shard *shard) {
     return copy;
 }
 
-void access_turn(struct access *access, uint32_t layer, uint32_t number, struct shard *shard) {
-    struct layer *at = &access->descriptor->layers[layer];
-    uint8_t *table = copy_body(shard);
-    const uint32_t capacity = shard->capacity;
-    const size_t before = shard->nbytes, after = layout_shard_bytes(&at->layout);
-    renew(access, layer, number, shard, FORM_DENSE, after);
+/* Turns an open young shard, whose table is no longer in it, into its bitmap. */
+static void pour(struct access *access, uint32_t layer, uint32_t number, struct shard *shard,
+                 const uint8_t *table, uint32_t capacity) {
+    const struct layer *at = &access->descriptor->layers[layer];
+    renew(access, layer, number, shard, FORM_DENSE, layout_shard_bytes(&at->layout));
     young_pour(&at->layout, table, capacity, shard->body);
-    descriptor_allocator.free(table);
-    account(access, at, 0, (int64_t)after - (int64_t)before);
     access->turned = layer + 1;
 }
 
-/* Moves the items of a young shard to a larger table. */
+void access_turn(struct access *access, uint32_t layer, uint32_t number, struct shard *shard) {
+    uint8_t *table = copy_body(shard);
+    const size_t before = shard->nbytes;
+    pour(access, layer, number, shard, table, shard->capacity);
+    descriptor_allocator.free(table);
+    account(access, &access->descriptor->layers[layer], 0,
+            (int64_t)shard->nbytes - (int64_t)before);
+}
+
+/* Moves the items of a young shard to a larger table; if one of them finds no place there, the shard turns. */
 static void enlarge(struct access *access, uint32_t layer, uint32_t number, struct shard *shard) {
     struct layer *at = &access->descriptor->layers[layer];
     uint8_t *table = copy_body(shard);
     const uint32_t capacity = shard->capacity;
     const size_t before = shard->nbytes;
+    uint32_t nitems;
     renew(access, layer, number, shard, FORM_YOUNG, 2 * before);
-    header_set_nitems(shard->body - HEADER_BYTES,
-                      young_rehash(&at->layout, table, capacity, shard->body, shard->capacity));
+    if (young_rehash(&at->layout, table, capacity, shard->body, shard->capacity, &nitems))
+        header_set_nitems(shard->body - HEADER_BYTES, nitems);
+    else
+        pour(access, layer, number, shard, table, capacity);
     descriptor_allocator.free(table);
-    account(access, at, 0, (int64_t)before);
+    account(access, at, 0, (int64_t)shard->nbytes - (int64_t)before);
 }
 
 bool access_would_turn(const struct access *access, uint32_t layer, uint32_t number,
@@ -226,7 +235,9 @@ bool access_would_turn(const struct access *access, uint32_t layer, uint32_t num
                                                   : young_limit(layout, number));
 }
 
-/* Whatever the header says and the table holds, there is an end: a table that can't become larger becomes a bitmap. */
+/* Whatever the header says and the table holds, there is an end: a table that can't become larger becomes a bitmap. An
+ * item that was not in the table is new even if the bitmap has its bits already, from others: replicas are told of it, so
+ * that they turn the shard, too. */
 bool access_add_young(struct access *access, uint32_t layer, uint32_t number, struct shard *shard,
                       uint32_t block, uint64_t bits) {
     const struct layer *at = &access->descriptor->layers[layer];
@@ -238,13 +249,14 @@ bool access_add_young(struct access *access, uint32_t layer, uint32_t number, st
             enlarge(access, layer, number, shard);
             nitems = header_nitems(shard->body - HEADER_BYTES);
         }
-        if (young_insert(shard->body, shard->capacity, block, bits)) {
+        if (shard->capacity && young_insert(shard->body, shard->capacity, block, bits)) {
             header_set_nitems(shard->body - HEADER_BYTES, nitems + 1);
             return true;
         }
     }
-    access_turn(access, layer, number, shard);
-    return layout_set(&at->layout, shard->body + block * layout_block_bytes(&at->layout), bits);
+    if (shard->capacity) access_turn(access, layer, number, shard);
+    layout_set(&at->layout, shard->body + block * layout_block_bytes(&at->layout), bits);
+    return true;
 }
 
 /* Makes room for a joined layer, and for those between it and its home, at the end of their string. */
@@ -297,8 +309,12 @@ static const char *fill_young(struct access *access, uint32_t layer, uint32_t nu
     mark_created(access, at, number, HEADER_BYTES + nbytes);
     struct shard *shard = handle_of(access, layer, number);
     renew(access, layer, number, shard, FORM_YOUNG, nbytes);
-    header_set_nitems(shard->body - HEADER_BYTES,
-                      young_rehash(&at->layout, table, capacity, shard->body, capacity));
+    uint32_t nitems;
+    if (young_is_sound(&at->layout, table, capacity, &nitems))
+        memcpy(shard->body, table, nbytes);
+    else
+        young_rehash(&at->layout, table, capacity, shard->body, capacity, &nitems);
+    header_set_nitems(shard->body - HEADER_BYTES, nitems);
     return NULL;
 }
 
@@ -337,9 +353,28 @@ void access_fill_joined(struct access *access, uint32_t layer) {
     mark_created(access, at, 0, layout_shard_bytes(&at->layout));
 }
 
-bool access_recount(struct access *access, uint32_t layer, uint64_t nbytes) {
+void access_mark_lost(struct access *access, uint32_t layer, uint32_t number) {
     struct layer *at = &access->descriptor->layers[layer];
-    if (at->nstored == nbytes) return false;
-    account(access, at, 0, (int64_t)(nbytes - at->nstored));
-    return true;
+    if (at->adoption)
+        layer_mark_created(at, number);
+    else
+        mark_created(access, at, number, 0);
+}
+
+/* Each layer that shares the string has its own blocks in it; the rest is the home's. */
+bool access_recount(struct access *access, uint32_t home, uint64_t nbytes) {
+    const struct descriptor *descriptor = access->descriptor;
+    bool changed = false;
+    for (uint32_t i = descriptor->nlayers; i-- > home;) {
+        struct layer *layer = &descriptor->layers[i];
+        if (layer->home != home) continue;
+        uint64_t own = nbytes;
+        if (i > home) {
+            own = layer_shard_created(layer, 0) ? layout_shard_bytes(&layer->layout) : 0;
+            nbytes -= own;
+        }
+        changed |= own != layer->nstored;
+        account(access, layer, 0, (int64_t)(own - layer->nstored));
+    }
+    return changed;
 }

@@ -126,8 +126,12 @@ const char *access_fill(struct access *access, uint32_t layer, uint32_t number, 
 /* Marks a joined layer as part of the string that access_fill is about to make of its home. */
 void access_fill_joined(struct access *access, uint32_t layer);
 
-/* The strings of a layer were found to have nbytes in all; true if that is not what was thought. */
-bool access_recount(struct access *access, uint32_t layer, uint64_t nbytes);
+/* Marks a shard as created whose string is lost. */
+void access_mark_lost(struct access *access, uint32_t layer, uint32_t number);
+
+/* The strings that begin with this layer were found to have nbytes in all, with the layers that joined them. True if it
+ * was thought otherwise. */
+bool access_recount(struct access *access, uint32_t home, uint64_t nbytes);
 
 void access_close(struct access *access);
 

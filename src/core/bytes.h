@@ -1,5 +1,5 @@
-/* bytes.h: numbers as bytes, little-endian and by shifts, so that they are the same on every machine; and text that may
- * be shown. */
+/* bytes.h: numbers as bytes, little-endian and by shifts, so that they are the same on every
+ * machine; and bytes as text for messages. */
 #ifndef BYTES_H
 #define BYTES_H
 
@@ -37,7 +37,7 @@ static inline uint64_t bytes_u64(const uint8_t *at) {
     return bytes_u32(at) | (uint64_t)bytes_u32(at + 4) << 32;
 }
 
-/* Text as it may stand in an error line: no control characters, not endless. */
+/* Text for an error line: no control characters, and no longer than there is room. */
 static inline void bytes_show(const char *text, size_t length, char *out, size_t room) {
     size_t n = 0;
     for (; n < length && n + 1 < room; n++)

@@ -15,6 +15,7 @@
 #define CHECKSUM   8u
 #define PART_HEAD  16u
 #define PART_YOUNG (1u << 31) /* a flag in the part's number */
+_Static_assert(YOUNG_MAX_BYTES <= CHUNK_PART_BYTES, "the table of a young shard is one part");
 
 /* An iterator is a mark above a position. Position 0 is the header's own, 1 the first part, then all the others, then
  * the end, then nothing. */

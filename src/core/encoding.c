@@ -8,8 +8,8 @@
 #define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 2 + 1)
 #define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8 + 8)
 
-/* An adopted layer has more behind its bitmap: digest, flags, log2 of the bits, number of seeds, length of the prefix;
- * then the seeds and the prefix. */
+/* An adopted layer has more behind its bitmap: digest, flags, log2 of the bits, number of seeds,
+ * length of the prefix; then the seeds and the prefix. */
 #define ADOPTION_BYTES    (1 + 1 + 1 + 1 + 2)
 #define ADOPTION_NUMBERED 1u
 #define ADOPTION_OWNED    2u
@@ -121,8 +121,8 @@ static const char *decode_adoption(struct layer *layer, const uint8_t **at, cons
     return layer->adoption ? NULL : "out of memory";
 }
 
-/* Reads the layer at *at, appends it, and moves *at behind it. What it appends can be freed, and is checked as far as
- * its size goes; descriptor_problem checks the rest. */
+/* Reads the layer at *at, appends it, and moves *at behind it. What it appends can be freed, and is
+ * checked as far as its size goes; descriptor_problem checks the rest. */
 static const char *decode_layer(struct descriptor *descriptor, const uint8_t **at,
                                 const uint8_t *end) {
     if ((size_t)(end - *at) < LAYER_BYTES) return "too short";

@@ -3,8 +3,8 @@
 #include "core/bytes.h"
 #include "core/header.h"
 
-/* In a large layer every block is another memory page, microseconds each with 10 GB, so that it is the number of blocks
- * that counts. */
+/* In a large layer every block is on another memory page, which takes microseconds with 10 GB: it
+ * is the number of blocks that counts. */
 #define SAMPLE_BLOCKS 1024u
 #define RUN_BYTES     4096u /* of an adopted string, counted at a time: a page */
 

@@ -1,4 +1,4 @@
-/* fill.h: how full a shard is, from a sample of its bits: counting all of 10 GB would take seconds. */
+/* fill.h: how full a shard is, from a sample of its bits. Counting 10 GB would take seconds. */
 #ifndef FILL_H
 #define FILL_H
 
@@ -6,8 +6,8 @@
 
 #define FILL_SAMPLE_BYTES (1u << 20) /* of a layer, for BF.SHARDS */
 
-/* The share of the bits of an open shard of a layer that are set, or would be if it were dense; *sampled tells which
- * share of them was looked at. */
+/* The share of bits that are set in an open shard, or would be if it were dense. *sampled is the
+ * share of the shard that was looked at. */
 double fill_of_shard(const struct layer *layer, const struct shard *shard, double *sampled);
 
 /* The same for an adopted string of which at most about max_bytes are looked at. */

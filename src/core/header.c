@@ -37,8 +37,8 @@ void header_write(const struct descriptor *descriptor, uint32_t layer, uint32_t 
     header[AT_FORM] = (uint8_t)form;
 }
 
-/* Compared field by field, since it is done for every command: building the expected header would cost more than
- * testing all bits of an item. */
+/* Compared field by field, since it is done for every command: building the expected header would
+ * cost more than testing all bits of an item. */
 bool header_fits(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
                  const uint8_t header[HEADER_BYTES]) {
     static const uint8_t reserved[HEADER_BYTES - AT_RESERVED];

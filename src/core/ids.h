@@ -1,4 +1,4 @@
-/* ids.h: a set of filters' ids in which each may be more than once, in 9 to 14 bytes for each. Knows nothing of Redis. */
+/* ids.h: a multiset of filters' ids, which takes 9 to 14 bytes for each. */
 #ifndef IDS_H
 #define IDS_H
 

@@ -1,13 +1,14 @@
-/* layer.h: the kinds of layers behind one interface. A kind decides which bits of a layer's shards stand for an item;
- * everything else (growth, counting, batches, persistence, replication, sweeping) is the same for all of them. A further
- * kind needs:
+/* layer.h: the kinds of layers behind one interface. A kind decides which bits of a layer's shards
+ * stand for an item; everything else (growth, counting, batches, persistence, replication,
+ * sweeping) is the same for all of them. A further kind needs:
  *
  *   1. a value of enum layer_kind, and in descriptor.c what it stores and what must hold of it;
  *   2. pure functions from the bytes of an item to bits;
- *   3. locate, contains and insert below, and its line in layer_ops_of.
+ *   3. locate, contains and insert below, and its line in ops_of in filter.c.
  *
- * A kind that hashes items in its own way keeps the hash in lookup->own and its name in lookup->own_for, so that it
- * hashes an item once per command, however many layers of the kind there are. */
+ * A kind that hashes items in its own way keeps the hash in lookup->own and its name in
+ * lookup->own_for, so that it hashes an item once per command, however many layers of the kind
+ * there are. */
 #ifndef LAYER_H
 #define LAYER_H
 
@@ -34,8 +35,9 @@ struct lookup {
 };
 
 struct layer_ops {
-    /* Opens all shards that the item needs in this layer, and asks the processor for the memory it will touch. A shard
-     * that was never created is no error. False if one is lost: access->status tells why. */
+    /* Opens all shards that the item needs in this layer, and asks the processor for the memory it
+     * will touch. A shard that was never created is no error. False if one is lost: access->status
+     * says why. */
     bool (*locate)(struct access *access, uint32_t index, struct lookup *lookup);
 
     /* Does the layer contain the item? Only after locate, in the same command. */
@@ -44,8 +46,9 @@ struct layer_ops {
     /* Would adding the item make a string larger by megabytes? Only after locate. */
     bool (*allocates)(struct access *access, uint32_t index, struct lookup *lookup);
 
-    /* Adds an item, making the shards it lacks, and counts it in layer->nitems: ANSWER_NEW, or ANSWER_KNOWN if the layer
-     * contained it already, or ANSWER_LOST if a string that must become longer is lost. Only after locate. */
+    /* Adds an item by setting bits, never by clearing any (law I1), makes the shards it lacks, and
+     * counts it in layer->nitems: ANSWER_NEW, or ANSWER_KNOWN if the layer contained it already, or
+     * ANSWER_LOST if a string that must become longer is lost. Only after locate. */
     enum answer (*insert)(struct access *access, uint32_t index, struct lookup *lookup);
 };
 

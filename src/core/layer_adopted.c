@@ -1,8 +1,10 @@
 /* The kind LAYER_ADOPTED: strings that other programs write too.
  *
- * Nothing of the bits is copied, and nothing is remembered of them between commands but which strings have been seen:
- * the old workers may set bits at any time. A string that was seen and is gone is lost, as with shards; one that was
- * never seen is empty until somebody writes it, as with SETBIT. */
+ * No bits are copied, and between commands only one thing is remembered: which strings have been
+ * seen. The old workers may set bits at any time. A string that was seen and is gone is lost, as
+ * with shards; one that was never seen is empty until somebody writes it, as with SETBIT. The
+ * strings still belong to others: the filter never removes them, and a copy of the filter gets
+ * copies of its own. */
 #include <string.h>
 
 #include "core/layer.h"
@@ -43,8 +45,8 @@ static bool adopted_ops_contains(struct access *access, uint32_t index, struct l
     return shard && recipe_test(recipe, &item, shard->body, shard->nbytes);
 }
 
-/* The empty item is never contained, so it comes here again and again; it is new when it changes something. Others may
- * watch or cache the strings, so they learn of the change. */
+/* The empty item is never contained, so it comes here again and again; it is new if it changes
+ * something. Others may watch or cache the strings, so they are notified of the change. */
 static enum answer adopted_ops_insert(struct access *access, uint32_t index,
                                       struct lookup *lookup) {
     const struct recipe *recipe = recipe_of(access, index);
@@ -58,7 +60,8 @@ static enum answer adopted_ops_insert(struct access *access, uint32_t index,
     return ANSWER_NEW;
 }
 
-/* As SETBIT does, an item makes its string as long as its highest bit needs: up to half a gigabyte. */
+/* As SETBIT does, an item makes its string as long as its highest bit needs: up to half a
+ * gigabyte. */
 static bool adopted_ops_allocates(struct access *access, uint32_t index, struct lookup *lookup) {
     const struct recipe *recipe = recipe_of(access, index);
     const struct recipe_item item = item_of(recipe, lookup);

@@ -1,5 +1,6 @@
-/* The kind LAYER_CLASSIC: bits of an item lie anywhere in the layer, in up to k shards. Until it is full, a layer that
- * came from RedisBloom takes new items as it would have done there; all layers after it are our own. */
+/* The kind LAYER_CLASSIC: the bits of an item may be anywhere in the layer, in up to k shards.
+ * Until it is full, a layer that came from RedisBloom takes new items as it would have done there;
+ * all layers after it are our own. */
 #include "core/classic.h"
 #include "core/layer.h"
 

@@ -3,12 +3,14 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Position number i is the top log2(block bits) bits of bits * MULTIPLIER^i (mod 2^64): a multiplicative congruential
- * generator that starts at the item's own 64 random bits. The multiplier is one of those that Steele and Vigna
- * ("Computationally easy, spectrally good multipliers for congruential pseudorandom number generators") found to
- * scatter tuples well in many dimensions, which is what keeps two items of a block from sharing more bits than chance
- * allows: the measured false-positive rate agrees with that of independent positions (tests/unit/test_rate.c). Double
- * hashing, a + i*b, costs the same and does not: in blocks this small it gave several times the rate. */
+/* Position number i is the top log2(block bits) bits of bits * MULTIPLIER^i (mod 2^64): a
+ * multiplicative congruential generator that starts at the item's own 64 random bits. The
+ * multiplier is one of those that Steele and Vigna
+ * ("Computationally easy, spectrally good multipliers for congruential pseudorandom number
+ * generators") found to scatter tuples well in many dimensions, which is what keeps two items of a
+ * block from sharing more bits than chance allows: the measured false-positive rate agrees with
+ * that of independent positions (tests/unit/test_rate.c). Double hashing, a + i*b, costs the same
+ * and does not: in blocks this small it gave several times the rate. */
 #define MULTIPLIER 0xf1357aea2e62a9c5u
 
 #define FIRST 4u /* probes that decide about most absent items */
@@ -28,9 +30,10 @@ struct item_hash layout_hash(const void *item, size_t nbytes, uint64_t seed) {
     return (struct item_hash){hash.high64, hash.low64};
 }
 
-/* Of an absent item's bits about half are set, so that a branch per bit would be mispredicted every other time. FIRST
- * bits are read before the only branch: 15 of 16 absent items leave there, which predicts well. Whatever passes is most
- * likely present, and needs all the others. The reads do not depend on each other, so that their cache misses overlap. */
+/* Of an absent item's bits about half are set, so that a branch per bit would be mispredicted every
+ * other time. FIRST bits are read before the only branch: 15 of 16 absent items leave there, which
+ * predicts well. Whatever passes is most likely present, and needs all the others. The reads do not
+ * depend on each other, so that their cache misses overlap. */
 bool layout_test(const struct layout *layout, const uint8_t *block, uint64_t bits) {
     const unsigned shift = 64u - layout->block_log2;
     unsigned left = layout->nprobes, all = 0x80;
@@ -58,8 +61,8 @@ bool layout_set(const struct layout *layout, uint8_t *block, uint64_t bits) {
     return changed != 0;
 }
 
-/* Blocks of up to four lines are fetched whole, which the processor's own prefetcher likes; of wider ones only the
- * lines that the first probes will touch. */
+/* Blocks of up to four lines are fetched whole, which the processor's own prefetcher likes; of
+ * wider ones only the lines that the first probes will touch. */
 void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t bits) {
     const size_t nbytes = layout_block_bytes(layout);
     if (nbytes > 256) {

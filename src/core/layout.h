@@ -1,8 +1,8 @@
-/* layout.h: from an item to the bits that stand for it. Knows nothing of Redis.
+/* layout.h: from an item to the bits that stand for it.
  *
- * An item is hashed once, into 128 bits. The high half chooses a shard and a block in it, the low half chooses k bits
- * inside that block. The mapping is part of the stored format (docs/format.md): changing anything here needs a new
- * descriptor version. */
+ * An item is hashed once, into 128 bits. The high half chooses a shard and a block in it, the low
+ * half chooses k bits inside that block. The mapping is part of the stored format (docs/format.md):
+ * changing anything here needs a new descriptor version. */
 #ifndef LAYOUT_H
 #define LAYOUT_H
 
@@ -44,18 +44,20 @@ static inline size_t layout_shard_bytes(const struct layout *layout) {
 
 struct item_hash layout_hash(const void *item, size_t nbytes, uint64_t seed);
 
-/* Multiply-and-keep-the-high-half maps a uniform 64-bit number to 0..n-1 without division; the low half is what the
- * choice left over, and is uniform again within the chosen shard. */
+/* Multiply-and-keep-the-high-half maps a uniform 64-bit number to 0..n-1 without division; the low
+ * half is what the choice left over, and is uniform again within the chosen shard. */
 static inline struct item_place layout_place(const struct layout *layout, uint64_t place) {
     unsigned __int128 shard = (unsigned __int128)place * layout->nshards;
     unsigned __int128 block = (unsigned __int128)(uint64_t)shard * layout->nblocks;
     return (struct item_place){(uint32_t)(shard >> 64), (uint32_t)(block >> 64)};
 }
 
-/* Asks the processor for the cache lines of a block, before layout_test or layout_set needs them. */
+/* Asks the processor for the cache lines of a block, before layout_test or layout_set needs
+ * them. */
 void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t bits);
 
-/* The same, only what it takes to see that the item is not there: there is room for few lines on their way. */
+/* The same, but only the lines that show that the item is absent: a processor can wait for only a
+ * few lines at a time. */
 void layout_prefetch_first(const struct layout *layout, const uint8_t *block, uint64_t bits);
 
 /* Are all bits of the item set in its block? */
@@ -64,7 +66,8 @@ bool layout_test(const struct layout *layout, const uint8_t *block, uint64_t bit
 /* Sets all bits of the item in its block; true if at least one of them was not set before. */
 bool layout_set(const struct layout *layout, uint8_t *block, uint64_t bits);
 
-/* The position, 0 … 2^block_log2 − 1, of the item's bit number `probe`. For tests, tools and documentation. */
+/* The position, 0 … 2^block_log2 − 1, of the item's bit number `probe`. For tests, tools and
+ * documentation. */
 uint32_t layout_position(const struct layout *layout, uint64_t bits, unsigned probe);
 
 #endif

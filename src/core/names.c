@@ -15,7 +15,8 @@ bool names_tag(const char *name, size_t length, const char **tag, size_t *tag_le
         *tag_length = (size_t)(close - open - 1);
         return true;
     }
-    /* The server hashes the whole name. In braces it must stay whole: no '}' inside, and not empty. */
+    /* The server hashes the whole name. Between braces it must stay whole: it has no '}' and is not
+     * empty. */
     *tag = name;
     *tag_length = length;
     return length > 0 && !memchr(name, '}', length);
@@ -27,23 +28,43 @@ size_t names_room(const struct descriptor *descriptor) {
     return (prefix > descriptor->tag_length ? prefix : descriptor->tag_length) + NUMBERS_ROOM;
 }
 
-static size_t adopted_name(const struct adoption *adoption, uint32_t number, char *text) {
-    const size_t length = adoption->prefix_length;
-    memcpy(text, adoption->prefix, length);
-    if (!adoption->numbered) return length;
-    return length + (size_t)snprintf(text + length, NUMBERS_ROOM, "%" PRIu32, number);
+/* A fresh filter's first batch makes a hundred names: snprintf would take a quarter of its time. */
+static char *put_decimal(char *at, uint32_t number) {
+    char digits[10];
+    size_t n = 0;
+    do digits[n++] = (char)('0' + number % 10);
+    while ((number /= 10) > 0);
+    while (n > 0) *at++ = digits[--n];
+    return at;
+}
+
+static char *put_hexadecimal(char *at, uint64_t number) {
+    for (int shift = 60; shift >= 0; shift -= 4) *at++ = "0123456789abcdef"[number >> shift & 15];
+    return at;
+}
+
+static char *put_bytes(char *at, const char *bytes, size_t n) {
+    memcpy(at, bytes, n);
+    return at + n;
 }
 
 size_t names_string(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
                     char *text) {
-    const struct layer *at = &descriptor->layers[layer];
-    if (!layer_owns_shards(at)) return adopted_name(at->adoption, shard, text);
-    memcpy(text, "bf:{", 4);
-    memcpy(text + 4, descriptor->tag, descriptor->tag_length);
-    const size_t length = 4 + descriptor->tag_length;
-    return length + (size_t)snprintf(text + length, NUMBERS_ROOM - 4,
-                                     "}:%016" PRIx64 ":%" PRIu32 ":%" PRIu32, descriptor->id,
-                                     at->home, shard);
+    const struct layer *in = &descriptor->layers[layer];
+    char *at = text;
+    if (!layer_owns_shards(in)) {
+        at = put_bytes(at, in->adoption->prefix, in->adoption->prefix_length);
+        if (in->adoption->numbered) at = put_decimal(at, shard);
+        return (size_t)(at - text);
+    }
+    at = put_bytes(at, "bf:{", 4);
+    at = put_bytes(at, descriptor->tag, descriptor->tag_length);
+    at = put_bytes(at, "}:", 2);
+    at = put_hexadecimal(at, descriptor->id);
+    *at++ = ':';
+    at = put_decimal(at, in->home);
+    *at++ = ':';
+    return (size_t)(put_decimal(at, shard) - text);
 }
 
 bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *layer, uint32_t *shard) {
@@ -61,8 +82,8 @@ bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *layer,
     return n == strlen(again) && memcmp(text, again, n) == 0;
 }
 
-/* CRC-16/XMODEM, the cluster's hash. Bit by bit: it is needed when filters are made, loaded or removed, not when they
- * are used. */
+/* CRC-16/XMODEM, the cluster's hash. Bit by bit: it is needed when filters are made, loaded or
+ * removed, not when they are used. */
 static unsigned crc16(const char *bytes, size_t n) {
     unsigned crc = 0;
     for (size_t i = 0; i < n; i++) {
@@ -80,7 +101,7 @@ unsigned names_slot(const char *name, size_t length) {
 }
 
 unsigned names_filter_slot(const struct descriptor *descriptor) {
-    /* Made outside of a cluster, a tag may be one that does not keep the shards together. */
+    /* A filter made outside a cluster may have a tag that does not keep its shards together. */
     if (descriptor->tag_length == 0 || memchr(descriptor->tag, '}', descriptor->tag_length))
         return NAMES_NSLOTS;
     return crc16(descriptor->tag, descriptor->tag_length) & (NAMES_NSLOTS - 1);

@@ -1,11 +1,13 @@
-/* names.h: how the strings of a filter are called, and which cluster slot a name lies in. The only file that knows. */
+/* names.h: the names of a filter's strings, and the cluster slot of a name. The only file that
+ * knows them. */
 #ifndef NAMES_H
 #define NAMES_H
 
 #include "core/descriptor.h"
 
-/* The part of a filter's name that its shards' names carry between braces, so that all share one cluster slot: the
- * name's own hash tag, else the whole name. False if in a cluster no such tag can be formed. */
+/* The part of a filter's name that its shards' names carry between braces, so that all share one
+ * cluster slot: the name's own hash tag, or else the whole name. False if no such tag can be formed
+ * in a cluster. */
 bool names_tag(const char *name, size_t length, const char **tag, size_t *tag_length);
 
 /* Room that the name of any string of the filter needs. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "core/bytes.h"
 #include "core/descriptor.h"
 #include "core/sizing.h"
 
@@ -43,7 +44,7 @@ bool word_to_bytes(struct word word, uint64_t *nbytes) {
     return false;
 }
 
-/* Skips digits; says how many there were. */
+/* Skips digits; returns how many there were. */
 static size_t skip_digits(const char **at) {
     const char *start = *at;
     while (isdigit((unsigned char)**at)) ++*at;
@@ -77,17 +78,21 @@ static bool fail(struct options *options, const char *problem) {
     return false;
 }
 
-/* The word itself goes into the error, but only what can be printed of it, and not all of a long one. */
+/* The word itself goes into the error: only what can be printed of it, and not all of a long
+ * one. */
 static bool fail_word(struct options *options, const char *before, struct word word,
                       const char *after) {
     char shown[41];
-    size_t n = word.length < sizeof shown - 1 ? word.length : sizeof shown - 1;
-    for (size_t i = 0; i < n; i++)
-        shown[i] = isprint((unsigned char)word.text[i]) ? word.text[i] : '?';
-    shown[n] = '\0';
+    bytes_show(word.text, word.length, shown, sizeof shown);
     snprintf(options->problem, sizeof options->problem, "%s'%s'%s", before, shown, after);
     return false;
 }
+
+static bool number_in(struct word word, uint64_t min, uint64_t max, uint64_t *number) {
+    return word_to_u64(word, number) && *number >= min && *number <= max;
+}
+
+/* ---- single values ---- */
 
 bool options_set_error(struct options *options, struct word word) {
     double error;
@@ -103,30 +108,56 @@ bool options_set_error(struct options *options, struct word word) {
 
 bool options_set_capacity(struct options *options, struct word word) {
     uint64_t capacity;
-    if (!word_to_u64(word, &capacity) || capacity < 1 || capacity > SIZING_MAX_CAPACITY)
+    if (!number_in(word, 1, SIZING_MAX_CAPACITY, &capacity))
         return fail(options, "ERR bad capacity: a whole number from 1 to 1099511627776 is needed");
     options->capacity = capacity;
     return true;
 }
 
-static bool set_expansion(struct options *options, struct word word) {
+static bool set_seed_number(struct options *options, struct word word, uint64_t *seed) {
+    return word_to_u64(word, seed) ||
+           fail(options, "ERR bad seed: a whole number from 0 to 18446744073709551615 is needed");
+}
+
+/* ---- options: each takes its values off the words that are left ---- */
+
+struct words {
+    const struct word *next, *end;
+};
+
+static struct word take(struct words *words) {
+    return *words->next++;
+}
+
+static bool read_error(struct options *options, struct words *values) {
+    return options_set_error(options, take(values));
+}
+
+static bool read_capacity(struct options *options, struct words *values) {
+    return options_set_capacity(options, take(values));
+}
+
+static bool read_expansion(struct options *options, struct words *values) {
     uint64_t expansion;
-    if (!word_to_u64(word, &expansion) || expansion > DESCRIPTOR_MAX_EXPANSION)
+    if (!number_in(take(values), 0, DESCRIPTOR_MAX_EXPANSION, &expansion))
         return fail(options, "ERR bad expansion: a whole number from 0 to 32768 is needed");
     options->expansion = (uint32_t)expansion;
     return true;
 }
 
-static bool set_seed(struct options *options, struct word word) {
-    if (!word_to_u64(word, &options->seed))
-        return fail(options,
-                    "ERR bad seed: a whole number from 0 to 18446744073709551615 is needed");
+static bool read_nonscaling(struct options *options, struct words *values) {
+    (void)values;
+    options->expansion = 0;
     return true;
 }
 
-static bool set_shardsize(struct options *options, struct word word) {
+static bool read_seed(struct options *options, struct words *values) {
+    return set_seed_number(options, take(values), &options->seed);
+}
+
+static bool read_shardsize(struct options *options, struct words *values) {
     uint64_t nbytes;
-    if (!word_to_bytes(word, &nbytes) || nbytes < SIZING_MIN_SHARD_BYTES ||
+    if (!word_to_bytes(take(values), &nbytes) || nbytes < SIZING_MIN_SHARD_BYTES ||
         nbytes > SIZING_MAX_SHARD_BYTES)
         return fail(options,
                     "ERR bad shard size: from 4096 (4kb) to 536870912 (512mb) bytes are needed");
@@ -134,34 +165,118 @@ static bool set_shardsize(struct options *options, struct word word) {
     return true;
 }
 
-static bool set_nonscaling(struct options *options, struct word word) {
-    (void)word;
-    options->expansion = 0;
+static bool read_flag(struct options *options, struct words *values) {
+    (void)options;
+    (void)values;
     return true;
 }
 
-static bool set_nothing(struct options *options, struct word word) {
-    (void)options;
-    (void)word;
+static bool read_prefix(struct options *options, struct words *values) {
+    const struct word prefix = take(values);
+    if (prefix.length == 0 || prefix.length > DESCRIPTOR_MAX_TAG)
+        return fail(options, "ERR bad prefix: from 1 to 65535 bytes are needed");
+    options->adoption.prefix = (char *)prefix.text;
+    options->adoption.prefix_length = (uint32_t)prefix.length;
     return true;
 }
+
+static bool read_blocks(struct options *options, struct words *values) {
+    uint64_t nstrings;
+    if (!number_in(take(values), 1, RECIPE_MAX_STRINGS, &nstrings))
+        return fail(options, "ERR bad number of blocks: from 1 to 256 are possible");
+    options->adoption.recipe.nstrings = (uint32_t)nstrings;
+    options->adoption.numbered = true;
+    return true;
+}
+
+static bool read_bits(struct options *options, struct words *values) {
+    uint64_t log2_bits;
+    if (!number_in(take(values), RECIPE_MIN_LOG2_BITS, RECIPE_MAX_LOG2_BITS, &log2_bits))
+        return fail(options,
+                    "ERR bad bits: a number from 9 to 32 is needed, for strings of 2^bits bits");
+    options->adoption.recipe.log2_bits = (uint8_t)log2_bits;
+    return true;
+}
+
+/* First how many seeds there are, then the seeds. */
+static bool read_seeds(struct options *options, struct words *values) {
+    struct recipe *recipe = &options->adoption.recipe;
+    uint64_t nseeds;
+    if (!number_in(take(values), 1, RECIPE_MAX_SEEDS, &nseeds))
+        return fail(options, "ERR bad number of seeds: from 1 to 64 are possible");
+    if ((size_t)(values->end - values->next) < nseeds)
+        return fail(options, "ERR fewer seeds than SEEDS announces");
+    recipe->nseeds = (uint8_t)nseeds;
+    for (unsigned i = 0; i < nseeds; i++)
+        if (!set_seed_number(options, take(values), &recipe->seeds[i])) return false;
+    return true;
+}
+
+static bool read_digest(struct options *options, struct words *values) {
+    const struct word digest = take(values);
+    options->adoption.recipe.digest = word_is(digest, "NONE") ? RECIPE_NONE : RECIPE_MD5;
+    return word_is(digest, "NONE") || word_is(digest, "MD5") ||
+           fail(options, "ERR bad digest: MD5 or NONE is needed");
+}
+
+static bool read_from(struct options *options, struct words *values) {
+    const struct word layer = take(values), shard = take(values);
+    return (word_to_u64(layer, &options->from_layer) && word_to_u64(shard, &options->from_shard)) ||
+           fail(options, "ERR bad part: FROM needs the numbers of a layer and of a shard");
+}
+
+static bool read_count(struct options *options, struct words *values) {
+    return number_in(take(values), 1, OPTIONS_MAX_COUNT, &options->count) ||
+           fail(options, "ERR bad part: COUNT needs a whole number from 1 to 1000");
+}
+
+/* ---- the engine ---- */
 
 static const struct {
     const char *name;
     enum option option;
-    bool has_value;
-    bool (*set)(struct options *, struct word value);
+    unsigned nvalues; /* of SEEDS: those that are always there */
+    bool (*read)(struct options *, struct words *values);
 } table[] = {
-    {"ERROR", OPTION_ERROR, true, options_set_error},
-    {"CAPACITY", OPTION_CAPACITY, true, options_set_capacity},
-    {"EXPANSION", OPTION_EXPANSION, true, set_expansion},
-    {"NONSCALING", OPTION_NONSCALING, false, set_nonscaling},
-    {"SEED", OPTION_SEED, true, set_seed},
-    {"SHARDSIZE", OPTION_SHARDSIZE, true, set_shardsize},
-    {"NOCREATE", OPTION_NOCREATE, false, set_nothing},
-    {"ITEMS", OPTION_ITEMS, false, set_nothing},
+    {"ERROR", OPTION_ERROR, 1, read_error},
+    {"CAPACITY", OPTION_CAPACITY, 1, read_capacity},
+    {"EXPANSION", OPTION_EXPANSION, 1, read_expansion},
+    {"NONSCALING", OPTION_NONSCALING, 0, read_nonscaling},
+    {"SEED", OPTION_SEED, 1, read_seed},
+    {"SHARDSIZE", OPTION_SHARDSIZE, 1, read_shardsize},
+    {"NOCREATE", OPTION_NOCREATE, 0, read_flag},
+    {"ITEMS", OPTION_ITEMS, 0, read_flag},
+    {"PREFIX", OPTION_PREFIX, 1, read_prefix},
+    {"BLOCKS", OPTION_BLOCKS, 1, read_blocks},
+    {"BITS", OPTION_BITS, 1, read_bits},
+    {"SEEDS", OPTION_SEEDS, 1, read_seeds},
+    {"DIGEST", OPTION_DIGEST, 1, read_digest},
+    {"FROM", OPTION_FROM, 2, read_from},
+    {"COUNT", OPTION_COUNT, 1, read_count},
 };
 #define NOPTIONS (sizeof table / sizeof *table)
+
+size_t options_max_words(unsigned allowed) {
+    size_t nwords = 1 + (allowed & OPTION_SEEDS ? RECIPE_MAX_SEEDS : 0);
+    for (size_t i = 0; i < NOPTIONS; i++)
+        if (table[i].option & allowed) nwords += 1 + table[i].nvalues;
+    return nwords;
+}
+
+/* Reads one option with its values. */
+static bool read_option(struct options *options, struct words *words, unsigned allowed) {
+    const struct word name = take(words);
+    size_t i = 0;
+    while (i < NOPTIONS && !((table[i].option & allowed) && word_is(name, table[i].name))) i++;
+    if (i == NOPTIONS) return fail_word(options, "ERR unknown option ", name, "");
+    if (options->given & table[i].option)
+        return fail_word(options, "ERR option ", name, " is given twice");
+    options->given |= table[i].option;
+    if ((size_t)(words->end - words->next) < table[i].nvalues)
+        return fail_word(options, "ERR option ", name,
+                         table[i].nvalues == 1 ? " needs a value" : " needs two values");
+    return table[i].read(options, words);
+}
 
 static bool contradict(const struct options *options, unsigned both) {
     return (options->given & both) == both;
@@ -169,26 +284,18 @@ static bool contradict(const struct options *options, unsigned both) {
 
 bool options_parse(struct options *options, const struct word *words, size_t nwords,
                    unsigned allowed) {
-    size_t at = 0;
-    while (at < nwords && !(options->given & OPTION_ITEMS)) {
-        const struct word name = words[at++];
-        size_t i = 0;
-        while (i < NOPTIONS && !((table[i].option & allowed) && word_is(name, table[i].name))) i++;
-        if (i == NOPTIONS) return fail_word(options, "ERR unknown option ", name, "");
-        if (options->given & table[i].option)
-            return fail_word(options, "ERR option ", name, " is given twice");
-        options->given |= table[i].option;
-        if (table[i].has_value && at == nwords)
-            return fail_word(options, "ERR option ", name, " needs a value");
-        const struct word value = table[i].has_value ? words[at++] : (struct word){"", 0};
-        if (!table[i].set(options, value)) return false;
-    }
-    options->nwords = at;
+    struct words left = {words, words + nwords};
+    while (left.next < left.end && !(options->given & OPTION_ITEMS))
+        if (!read_option(options, &left, allowed)) return false;
+    options->nwords = (size_t)(left.next - words);
     if (contradict(options, OPTION_EXPANSION | OPTION_NONSCALING))
         return fail(options,
                     "ERR nonscaling filters cannot expand: give EXPANSION or NONSCALING, not both");
     if (contradict(options, OPTION_NOCREATE | OPTION_CAPACITY) ||
         contradict(options, OPTION_NOCREATE | OPTION_ERROR))
         return fail(options, "ERR NOCREATE contradicts CAPACITY and ERROR");
-    return true;
+    const bool adopts = allowed & OPTION_PREFIX;
+    const char *problem = adopts ? recipe_problem(&options->adoption.recipe) : NULL;
+    if (problem) snprintf(options->problem, sizeof options->problem, "ERR %s", problem);
+    return !problem;
 }

@@ -57,7 +57,8 @@ void recipe_positions(const struct recipe *recipe, const struct recipe_item *ite
     size_t length;
     const char *value = value_of(recipe, item, hex, &length);
     const uint64_t mask = ((uint64_t)1 << recipe->log2_bits) - 1;
-    /* Each seed is a chain of multiplications that wait for one another; four at a time keep the processor busy. */
+    /* Each seed is a chain of multiplications that wait for one another; four at a time keep the
+     * processor busy. */
     for (unsigned i = 0; i < recipe->nseeds; i += 4) {
         const unsigned n = recipe->nseeds - i < 4 ? recipe->nseeds - i : 4;
         uint64_t factor[4] = {0}, x[4] = {0};
@@ -109,9 +110,9 @@ bool recipe_set(const struct recipe *recipe, const struct recipe_item *item, uin
     return changed;
 }
 
-/* In a classic filter of m bits with k bits per item, n items set a share of 1 - exp(-kn/m) of the bits, and the rate is
- * that share to the power of k. Solved for n. With seven seeds that is m/23, the recipe's own figure: 93 million items
- * for 2^31 bits. */
+/* In a classic filter of m bits with k bits per item, n items set a share of 1 - exp(-kn/m) of the
+ * bits, and the rate is that share to the power of k. Solved for n. With seven seeds that is m/23,
+ * the recipe's own figure: 93 million items for 2^31 bits. */
 uint64_t recipe_capacity(const struct recipe *recipe) {
     const double k = recipe->nseeds, share = pow(RECIPE_ERROR, 1 / k);
     const double per_string = ldexp(1, recipe->log2_bits) * -log1p(-share) / k;

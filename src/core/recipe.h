@@ -1,11 +1,12 @@
-/* adopted.h: bitmaps that others wrote with SETBIT, and how they hash. Knows nothing of Redis.
+/* recipe.h: bitmaps that others wrote with SETBIT, and how they hash.
  *
- * The recipes that this speaks for keep a Bloom filter in one string or several. An item's value is the hexadecimal MD5
- * of its bytes (32 lower-case characters), or the item itself where that is a fingerprint already. Each seed gives one
- * bit: starting from 0, for every character c of the value, x = x * (seed + 1) + c, in whole numbers without bound; the
- * bit is x mod 2^log2_bits. With several strings, the first two hexadecimal digits modulo their number choose one.
+ * These recipes keep a Bloom filter in one string or in several. An item's value is the hexadecimal
+ * MD5 of its bytes (32 lower-case characters), or the item itself if it is a fingerprint already.
+ * Each seed gives one bit: starting from 0, for every character c of the value, x = x * (seed + 1)
+ * + c, in integers without bound; the bit is x mod 2^log2_bits. With several strings, the first two
+ * hexadecimal digits modulo their number choose one.
  *
- * Only the low bits of x matter, and they depend on nothing but low bits, so 64 bits of x are enough. */
+ * Only the low bits of x matter, and they depend only on low bits, so 64 bits of x are enough. */
 #ifndef RECIPE_H
 #define RECIPE_H
 
@@ -41,14 +42,15 @@ const char *recipe_problem(const struct recipe *recipe);
 /* A recipe and the names of its strings. */
 struct adoption {
     struct recipe recipe;
-    bool numbered; /* names are prefix0, prefix1, …; otherwise there is one, called prefix */
-    bool
-        owned; /* the strings are the filter's own copies, named like its shards; prefix is empty */
+    /* The names are prefix0, prefix1, …; otherwise there is one string, called prefix. */
+    bool numbered;
+    /* The strings are the filter's own copies, named like its shards; the prefix is empty. */
+    bool owned;
     uint32_t prefix_length; /* bytes in prefix */
     char *prefix;           /* not NUL-terminated */
 };
 
-/* What must be kept of an item between the functions below: its MD5, or nothing where the item is the value. */
+/* What the functions below keep of an item: its MD5, or nothing if the item itself is the value. */
 struct recipe_item {
     const char *bytes;
     size_t nbytes;
@@ -63,8 +65,8 @@ uint32_t recipe_string(const struct recipe *recipe, const struct recipe_item *it
 void recipe_positions(const struct recipe *recipe, const struct recipe_item *item,
                       uint32_t positions[RECIPE_MAX_SEEDS]);
 
-/* Strings are as long as their highest bit needed; what lies behind their end is zero. The empty item is never
- * contained: that is what the recipes answer, whatever was inserted. */
+/* Strings are as long as their highest bit needs; what lies beyond their end is zero. The empty
+ * item is never contained: that is what the recipes answer, whatever was inserted. */
 bool recipe_test(const struct recipe *recipe, const struct recipe_item *item, const uint8_t *string,
                  size_t nbytes);
 
@@ -75,11 +77,12 @@ void recipe_prefetch(const struct recipe *recipe, const struct recipe_item *item
 /* The length a string must have to hold the item's bits. */
 size_t recipe_length(const struct recipe *recipe, const struct recipe_item *item);
 
-/* Sets the item's bits in a string of at least that length; true if one of them was not set before. */
+/* Sets the item's bits in a string of at least that length; true if one of them was not set
+ * before. */
 bool recipe_set(const struct recipe *recipe, const struct recipe_item *item, uint8_t *string);
 
-/* The false-positive rate that the usual recipe promises, and that all capacities are derived from: seven bits per item
- * at 23 bits of memory per item. */
+/* The false-positive rate that the usual recipe promises, and that all capacities are derived from:
+ * seven bits per item at 23 bits of memory per item. */
 #define RECIPE_ERROR 8.57e-5
 
 /* Items that all strings together can take until that rate is reached. */

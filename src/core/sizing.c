@@ -1,14 +1,16 @@
 /* How many blocks, of which width, and how many bits per item?
  *
- * A blocked Bloom filter (Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom Filters") throws each item
- * into one block, and the blocks fill unevenly: the load of a block is binomial around n/nblocks, and the crowded
- * blocks give most of the false positives. The classic formula knows nothing of that and promises too much: at 1e-4,
- * blocks of 512 bits sized by it would answer wrongly 3 times as often. So the rate is computed as what it is, the
- * mixture over all loads j:
+ * A blocked Bloom filter (Putze, Sanders, Singler: "Cache-, Hash- and Space-Efficient Bloom
+ * Filters") throws each item into one block, and the blocks fill unevenly: the load of a block is
+ * binomial around n/nblocks, and the crowded blocks give most of the false positives. The classic
+ * formula knows nothing of that and promises too much: at 1e-4, blocks of 512 bits sized by it
+ * would answer wrongly 3 times as often. So the rate is computed as what it is, the mixture over
+ * all loads j:
  *
  *     rate = sum over j of  P(load = j) * E[(bits set by j items / width)^k]
  *
- * Bits per item of a full layer by this model, by block width, and the overhead over the classic filter:
+ * Bits per item of a full layer by this model, by block width, and the overhead over the classic
+ * filter:
  *
  *     error  classic       512             1024            2048            4096
  *     1e-2     9.59     9.92  +3.5%     9.76  +1.9%     9.68  +1.0%     9.64  +0.6%
@@ -17,13 +19,14 @@
  *     1e-5    23.96    29.67 +23.8%    26.83 +12.0%    25.42  +6.1%    24.70  +3.1%
  *     1e-6    28.76    38.83 +35.0%    33.79 +17.5%    31.30  +8.8%    30.04  +4.5%
  *
- * Narrow blocks are faster (one cache line), wide ones smaller: a doubling of the width must save 3%. The overhead
- * halves with each doubling, so that it ends below 6.5%.
+ * Narrow blocks are faster (one cache line), wide ones smaller: a doubling of the width must save
+ * 3%. The overhead halves with each doubling, so that it ends below 6.5%.
  *
- * What a server counts is the memory that the allocator gives, and it rounds up, by 10% on average. Where a layer need
- * not be tight, the rest is used: for narrower blocks if the allocation does for them too, then for more blocks. With
- * those, fewer bits per item do, which is faster, and the rate is better than it must be. And where a further doubling
- * of the width saves an eighth, because a smaller allocation does then, it is taken. */
+ * What a server counts is the memory that the allocator gives, and it rounds up, by 10% on average.
+ * Where a layer need not be tight, the rest is used: for narrower blocks if the allocation does for
+ * them too, then for more blocks. With those, fewer bits per item do, which is faster, and the rate
+ * is better than it must be. And where a further doubling of the width saves an eighth, because a
+ * smaller allocation does then, it is taken. */
 #include "core/sizing.h"
 
 #include <math.h>
@@ -33,8 +36,9 @@
 #define STILL_WIDER 1.15
 #define NWIDTHS     (LAYOUT_MAX_BLOCK_LOG2 - LAYOUT_MIN_BLOCK_LOG2 + 1)
 
-/* E[(bits set / width)^k] after nthrows independent throws: the k-th moment around the mean, to second order, since
- * the number of distinct bits varies too. `miss` and `pair` are (1-1/width)^nthrows and (1-2/width)^nthrows. */
+/* E[(bits set / width)^k] after nthrows independent throws: the k-th moment around the mean, to
+ * second order, since the number of distinct bits varies too. `miss` and `pair` are
+ * (1-1/width)^nthrows and (1-2/width)^nthrows. */
 static double filled(double width, unsigned nprobes, double miss, double pair) {
     const double mean = 1 - miss;
     if (mean <= 0) return 0;
@@ -57,7 +61,8 @@ static double rate_of(double nitems, double nblocks, unsigned block_log2, unsign
                  last = fmin(nitems, ceil(mean + 14 * spread + 40));
     double chance = exp(lgamma(nitems + 1) - lgamma(first + 1) - lgamma(nitems - first + 1) +
                         first * log(p) + (nitems - first) * log1p(-p));
-    /* For 10^12 items lgamma's differences lose their digits; Poisson is exact enough from far earlier on. */
+    /* For 10^12 items lgamma's differences lose their digits; Poisson is exact enough from far
+     * earlier on. */
     if (nitems > 1e6) chance = exp(first * log(mean) - mean - lgamma(first + 1));
 
     const double odds = p / (1 - p), miss_step = exp(log_miss), pair_step = exp(log_pair);
@@ -71,8 +76,9 @@ static double rate_of(double nitems, double nblocks, unsigned block_log2, unsign
     return rate;
 }
 
-/* The least number of blocks that keeps the error. The rate falls with the number of blocks almost like a power, so
- * a secant in logarithms converges in a few steps; what is left is done upwards, never below the promise. */
+/* The least number of blocks that keeps the error. The rate falls with the number of blocks almost
+ * like a power, so a secant in logarithms converges in a few steps; what is left is done upwards,
+ * never below the promise. */
 static double blocks_needed(double nitems, double error, unsigned block_log2, unsigned nprobes) {
     const double target = log(error);
     double x0 = fmax(1, nitems * sizing_classic_bits(error) / (double)(1u << block_log2)),
@@ -92,8 +98,8 @@ static double blocks_needed(double nitems, double error, unsigned block_log2, un
     return nblocks;
 }
 
-/* The best number of probes for one width. The classic optimum is log2(1/error); blocks want a little less. Among
- * nearly equal ones the fewest are taken, because each costs time. */
+/* The best number of probes for one width. The classic optimum is log2(1/error); blocks want a
+ * little less. Among nearly equal ones the fewest are taken, because each costs time. */
 static double best_probes(double nitems, double error, unsigned block_log2, unsigned *nprobes) {
     unsigned k = (unsigned)fmin(LAYOUT_MAX_PROBES, fmax(1, round(log2(1 / error))));
     double best = blocks_needed(nitems, error, block_log2, k);
@@ -118,9 +124,10 @@ static uint64_t allocated(const struct layout *layout) {
     return layout->nshards * sizing_size_class(layout_shard_bytes(layout) + SIZING_SHARD_OVERHEAD);
 }
 
-/* Cuts nblocks into shards. Of the few smallest numbers of shards that one is taken for which the allocator wastes
- * least: a shard one byte above a size class would pay for a quarter of a doubling more. All shards are equal, so that
- * some numbers of them need more blocks than others: what goes beyond 1% counts first. */
+/* Cuts nblocks into shards. Of the few smallest numbers of shards that one is taken for which the
+ * allocator wastes least: a shard one byte above a size class would pay for a quarter of a doubling
+ * more. All shards are equal, so that some numbers of them need more blocks than others: what goes
+ * beyond 1% counts first. */
 static bool cut(uint64_t nblocks, uint64_t shard_bytes, struct layout *layout) {
     const uint64_t block_bytes = layout_block_bytes(layout);
     uint64_t per_shard = (shard_bytes - SIZING_SHARD_OVERHEAD) / block_bytes;
@@ -153,8 +160,8 @@ static bool cut(uint64_t nblocks, uint64_t shard_bytes, struct layout *layout) {
     return true;
 }
 
-/* Adds the blocks that the shards' allocations have room for. What that gains is spent on fewer probes as long as the
- * rate stays at three quarters of what it may be. */
+/* Adds the blocks that the shards' allocations have room for. What that gains is spent on fewer
+ * probes as long as the rate stays at three quarters of what it may be. */
 static void fill(double nitems, double error, uint64_t shard_bytes, struct layout *layout) {
     const uint64_t least = layout_shard_bytes(layout) + SIZING_SHARD_OVERHEAD;
     const uint64_t class = sizing_size_class(least),
@@ -167,11 +174,12 @@ static void fill(double nitems, double error, uint64_t shard_bytes, struct layou
         layout->nprobes--;
 }
 
-/* How many different items must come until `counted` of them were new? One that is a false positive when it comes is
- * not counted, sets no bit, and makes room for one more that does: a layer is full only after more than its capacity
- * came, and it is then that the promise must hold. It matters for high rates: at 0.25 a layer sized without this would
- * be wrong for 0.297 of all items, at 0.01 for 0.0101. A well-sized layer is half full in the end, thus 1-2^-t full
- * after the part t of all items. */
+/* How many different items must come until `counted` of them were new? One that is a false positive
+ * when it comes is not counted, sets no bit, and makes room for one more that does: a layer is full
+ * only after more than its capacity came, and it is then that the promise must hold. It matters for
+ * high rates: at 0.25 a layer sized without this would be wrong for 0.297 of all items, at 0.01 for
+ * 0.0101. A well-sized layer is half full in the end, thus 1-2^-t full after the part t of all
+ * items. */
 static double items_to_come(double counted, double error) {
     enum { NSTEPS = 32 };
     const double k = floor(log2(1 / error));
@@ -218,8 +226,8 @@ static bool plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tig
     return true;
 }
 
-/* Most filters of a server are made with the same few options, and grow by the same steps. A plan takes 100 µs, to find it
- * again a few nanoseconds. */
+/* Most filters of a server are made with the same few options, and grow by the same steps. A plan
+ * takes 100 µs, to find it again a few nanoseconds. */
 #define NREMEMBERED 128u /* a power of two */
 
 bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tight,
@@ -256,18 +264,21 @@ double sizing_classic_bits(double error) {
     return -log(error) / (M_LN2 * M_LN2);
 }
 
-/* 1/(i+1)^2, scaled so that all shares together are 1. Halving the error from layer to layer, as is usual, costs 1.44
- * bits per item more with every layer; this costs half of that after 4 layers, a quarter after 10, and leaves the
- * first layer, the only one of a well-sized filter, 61% of the promise instead of 50%. */
+/* 1/(i+1)^2, scaled so that all shares together are 1. Halving the error from layer to layer, as is
+ * usual, costs 1.44 bits per item more with every layer; this costs half of that after 4 layers, a
+ * quarter after 10, and leaves the first layer, the only one of a well-sized filter, 61% of the
+ * promise instead of 50%. */
 double sizing_layer_error(double error, unsigned layer, bool scaling) {
     const double rank = layer + 1;
     return scaling ? error * (6 / (M_PI * M_PI)) / (rank * rank) : error;
 }
 
-/* An expansion of 1 would give a filter that gets slower for ever, a layer more for every so many items. From the
- * 16th layer on the capacity at least doubles, so that 64 layers are never reached in practice. */
-/* RedisBloom halves the error from layer to layer: n of its layers leave 2^-n of the promise, which our own share among
- * themselves. With less than the least there would be more probes than a layer may have. */
+/* An expansion of 1 would give a filter that gets slower for ever, a layer more for every so many
+ * items. From the 16th layer on the capacity at least doubles, so that 64 layers are never reached
+ * in practice. */
+/* RedisBloom halves the error from layer to layer: n of its layers leave 2^-n of the promise, which
+ * our own share among themselves. With less than the least there would be more probes than a layer
+ * may have. */
 double sizing_next_error(double error, unsigned nlayers, unsigned nclassic) {
     const double least = 1e-19;
     return fmax(least, sizing_layer_error(ldexp(error, -(int)nclassic), nlayers - nclassic, true));

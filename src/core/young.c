@@ -2,12 +2,20 @@
 
 #include "core/bytes.h"
 
-/* One item for so many bytes of bitmap: a table then takes 2 to 5% of what the bitmap takes, and turning it costs little
+/* One item for so many bytes of bitmap: a table then takes 1 to 2% of what the bitmap takes, and turning it costs little
  * more than the zeroing. */
-#define BYTES_PER_ITEM 1024u
+#define BYTES_PER_ITEM 2048u
+
+#define AHEAD 16u /* entries, when a table is poured into a bitmap */
+
+/* But no more than this, before the spread: beyond shards of 32 MB a table would not fit into a part of a dump. */
+#define MAX_BASE 16384u
 
 /* How many times its limit a table may grow to if its shard has to wait for its turn. */
 #define PATIENCE 8u
+
+_Static_assert(MAX_BASE * 2 * PATIENCE / 3 * 4 * 2 * YOUNG_ENTRY_BYTES <= YOUNG_MAX_BYTES,
+               "twice what three quarters of are the most items that a table can have");
 
 /* A multiplicative hash of the shard's number spreads neighbours evenly over 0 … 1. */
 static uint32_t spread(uint32_t shard, uint32_t range) {
@@ -15,14 +23,15 @@ static uint32_t spread(uint32_t shard, uint32_t range) {
     return (uint32_t)((uint64_t)hash * range >> 32);
 }
 
-/* The first table is used up in any case. */
-static uint32_t base_limit(const struct layout *layout) {
+/* The least number of items with which a large shard turns; 0: it turns when its first table is full. */
+static uint32_t base_of(const struct layout *layout) {
     const size_t base = layout_shard_bytes(layout) / BYTES_PER_ITEM;
-    return base > YOUNG_FIRST / 4 * 3 ? (uint32_t)base : 0;
+    if (base <= YOUNG_FIRST / 4 * 3) return 0;
+    return base < MAX_BASE ? (uint32_t)base : MAX_BASE;
 }
 
 uint32_t young_limit(const struct layout *layout, uint32_t shard) {
-    const uint32_t base = base_limit(layout);
+    const uint32_t base = base_of(layout);
     return base ? base + spread(shard, base) : YOUNG_FIRST / 4 * 3;
 }
 
@@ -30,6 +39,7 @@ uint32_t young_last_limit(const struct layout *layout, uint32_t shard) {
     return young_limit(layout, shard) * PATIENCE;
 }
 
+/* The smallest table with room for one more than nitems. */
 uint32_t young_capacity_for(uint32_t nitems) {
     uint32_t capacity = YOUNG_FIRST;
     while (!young_has_room(capacity, nitems)) capacity *= 2;
@@ -38,7 +48,8 @@ uint32_t young_capacity_for(uint32_t nitems) {
 
 uint32_t young_capacity(const struct layout *layout, size_t nbytes) {
     const size_t capacity = nbytes / YOUNG_ENTRY_BYTES;
-    const uint32_t most = young_capacity_for((base_limit(layout) + YOUNG_FIRST) * 2 * PATIENCE);
+    const uint32_t base = base_of(layout);
+    const uint32_t most = young_capacity_for((base ? base : YOUNG_FIRST) * 2 * PATIENCE);
     if (!young_begins(layout) || capacity * YOUNG_ENTRY_BYTES != nbytes || capacity < YOUNG_FIRST ||
         capacity > most || (capacity & (capacity - 1)) != 0)
         return 0;
@@ -46,12 +57,13 @@ uint32_t young_capacity(const struct layout *layout, size_t nbytes) {
 }
 
 /* The entry of this item, or the free one where it would go, or NULL. Anybody may have written to the string: the search
- * ends after one round, whatever is in it. */
+ * ends, whatever is in it. */
 static const uint8_t *locate(const uint8_t *table, uint32_t capacity, uint32_t block,
                              uint64_t bits) {
     const uint32_t mask = capacity - 1;
+    const uint32_t nprobes = capacity < YOUNG_MAX_PROBES ? capacity : YOUNG_MAX_PROBES;
     uint32_t at = (uint32_t)bits & mask;
-    for (uint32_t n = 0; n < capacity; n++, at = (at + 1) & mask) {
+    for (uint32_t n = 0; n < nprobes; n++, at = (at + 1) & mask) {
         const uint8_t *entry = table + young_bytes(at);
         const uint32_t used = bytes_u32(entry);
         if (used == 0 || (used == block + 1 && bytes_u64(entry + 4) == bits)) return entry;
@@ -71,27 +83,56 @@ bool young_insert(uint8_t *table, uint32_t capacity, uint32_t block, uint64_t bi
     return true;
 }
 
-uint32_t young_rehash(const struct layout *layout, const uint8_t *from, uint32_t from_capacity,
-                      uint8_t *to, uint32_t to_capacity) {
-    uint32_t nitems = 0;
-    for (uint32_t i = 0; i < from_capacity; i++) {
-        const uint8_t *entry = from + young_bytes(i);
-        const uint32_t used = bytes_u32(entry);
-        const uint64_t bits = bytes_u64(entry + 4);
-        if (used == 0 || used > layout->nblocks) continue;
-        if (young_find(to, to_capacity, used - 1, bits)) continue;
-        if (young_insert(to, to_capacity, used - 1, bits)) nitems++;
-    }
-    return nitems;
+/* Is this entry used, and for a block that exists? */
+static bool is_item(const struct layout *layout, const uint8_t *entry) {
+    const uint32_t used = bytes_u32(entry);
+    return used != 0 && used <= layout->nblocks;
 }
 
-void young_pour(const struct layout *layout, const uint8_t *table, uint32_t capacity,
-                uint8_t *blocks) {
-    const size_t block_bytes = layout_block_bytes(layout);
+bool young_rehash(const struct layout *layout, const uint8_t *from, uint32_t from_capacity,
+                  uint8_t *to, uint32_t to_capacity, uint32_t *nitems) {
+    bool whole = true;
+    *nitems = 0;
+    for (uint32_t i = 0; i < from_capacity; i++) {
+        const uint8_t *entry = from + young_bytes(i);
+        if (!is_item(layout, entry)) continue;
+        const uint32_t block = bytes_u32(entry) - 1;
+        const uint64_t bits = bytes_u64(entry + 4);
+        if (young_find(to, to_capacity, block, bits)) continue;
+        if (young_insert(to, to_capacity, block, bits))
+            ++*nitems;
+        else
+            whole = false;
+    }
+    return whole;
+}
+
+bool young_is_sound(const struct layout *layout, const uint8_t *table, uint32_t capacity,
+                    uint32_t *nitems) {
+    *nitems = 0;
     for (uint32_t i = 0; i < capacity; i++) {
         const uint8_t *entry = table + young_bytes(i);
         const uint32_t used = bytes_u32(entry);
-        if (used == 0 || used > layout->nblocks) continue;
-        layout_set(layout, blocks + (used - 1) * block_bytes, bytes_u64(entry + 4));
+        if (used == 0) continue;
+        if (used > layout->nblocks ||
+            locate(table, capacity, used - 1, bytes_u64(entry + 4)) != entry)
+            return false;
+        ++*nitems;
+    }
+    return *nitems <= capacity / 4 * 3;
+}
+
+/* The blocks lie anywhere in the bitmap: asking for them ahead of time hides most of the memory's latency. */
+void young_pour(const struct layout *layout, const uint8_t *table, uint32_t capacity,
+                uint8_t *blocks) {
+    const size_t block_bytes = layout_block_bytes(layout);
+    for (uint32_t i = 0; i < capacity + AHEAD; i++) {
+        const uint8_t *next = i < capacity ? table + young_bytes(i) : NULL;
+        const uint8_t *entry = i >= AHEAD ? table + young_bytes(i - AHEAD) : NULL;
+        if (next && is_item(layout, next))
+            layout_prefetch(layout, blocks + (bytes_u32(next) - 1) * block_bytes,
+                            bytes_u64(next + 4));
+        if (entry && is_item(layout, entry))
+            layout_set(layout, blocks + (bytes_u32(entry) - 1) * block_bytes, bytes_u64(entry + 4));
     }
 }

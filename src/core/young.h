@@ -6,7 +6,8 @@
  * bitmap when it has earned it. A table answers exactly what a bitmap would, but for false positives: it has none.
  *
  *     entry   u32 block + 1 (0: the entry is free) | u64 the bits of the item's hash
- *     table   2^n entries, linear probing from (hash bits mod 2^n), at most three quarters of them used
+ *     table   2^n entries, linear probing from (hash bits mod 2^n), at most three quarters of them used, no item
+ *             further than YOUNG_MAX_PROBES from its place
  *
  * When a shard turns is decided by what is in it and by its number, so that a replica and the replay of an AOF, which
  * apply the same items, turn it at the same item without being told. The limits of the shards of a layer lie between one
@@ -21,6 +22,13 @@
 
 #define YOUNG_ENTRY_BYTES 12u
 #define YOUNG_FIRST       4u /* entries of a new table */
+
+/* No search is longer. Hashes hardly ever need half of it, but whoever knows the seed can choose items that all want the
+ * same entry, and then a table of n items would cost n² steps. A shard that can't place an item turns. */
+#define YOUNG_MAX_PROBES 512u
+
+/* No table is longer, so that it is one part of a dump. */
+#define YOUNG_MAX_BYTES (8u << 20)
 
 /* Shards smaller than this are bitmaps from the start: a table would save nothing. */
 #define YOUNG_LEAST_BYTES 128u
@@ -54,13 +62,18 @@ static inline bool young_has_room(uint32_t capacity, uint32_t nitems) {
     return nitems < capacity / 4 * 3;
 }
 
-/* Adds an item that young_find did not find. False if there is no free entry. */
+/* Adds an item that young_find did not find. False if there is no free entry near its place. */
 bool young_insert(uint8_t *table, uint32_t capacity, uint32_t block, uint64_t bits);
 
-/* Adds the entries of a table to an empty one with room for them; returns how many it then has. Whatever was in the old
- * table, the new one has every item once, and only blocks that exist. */
-uint32_t young_rehash(const struct layout *layout, const uint8_t *from, uint32_t from_capacity,
-                      uint8_t *to, uint32_t to_capacity);
+/* Adds the entries of a table to an empty one with room for them; *nitems is how many it then has. Whatever was in the old
+ * table, the new one has every item once, and only blocks that exist. False if an item found no entry. */
+bool young_rehash(const struct layout *layout, const uint8_t *from, uint32_t from_capacity,
+                  uint8_t *to, uint32_t to_capacity, uint32_t *nitems);
+
+/* Is every item of the table where young_find finds it, only once, and are there no more than it may have? Then *nitems
+ * is how many. */
+bool young_is_sound(const struct layout *layout, const uint8_t *table, uint32_t capacity,
+                    uint32_t *nitems);
 
 /* Sets the bits of all items of the table in the blocks of a shard. */
 void young_pour(const struct layout *layout, const uint8_t *table, uint32_t capacity,

@@ -14,8 +14,9 @@
 
 #include <string.h>
 
+#include "core/names.h"
 #include "store/cluster.h"
-#include "store/datatype.h"
+#include "store/value.h"
 #include "store/living.h"
 
 /* The filter that has this name now, or NULL. */
@@ -55,7 +56,7 @@ static const char *client_problem(RedisModuleCtx *ctx, const RedisModuleString *
     const bool second = !old && living_has(descriptor->id),
                adopts = adoption && !(old && same_strings(adoption, adoption_of(old->descriptor)));
     if (!second && !adopts) return NULL;
-    const enum slot_state state = cluster_slot_state(ctx, cluster_filter_slot(descriptor));
+    const enum slot_state state = cluster_slot_state(ctx, names_filter_slot(descriptor));
     if (second && state != SLOT_FOREIGN)
         return "it lives, with the same shards, under another name; use COPY";
     if (adopts && state == SLOT_OWNED)
@@ -70,7 +71,7 @@ const char *admission_problem(RedisModuleCtx *ctx, RedisModuleIO *rdb,
     if (name && cluster_enabled(ctx)) {
         size_t length;
         const char *text = RedisModule_StringPtrLen(name, &length);
-        if (!cluster_fits(descriptor, text, length))
+        if (!names_share_slot(descriptor, text, length))
             return "its shards lie in another cluster slot than this key";
     }
     const bool believed =

@@ -1,4 +1,4 @@
-/* clock.h: what time it is. The only file that asks the system. */
+/* clock.h: the time. The only file that asks the system for it. */
 #ifndef CLOCK_H
 #define CLOCK_H
 
@@ -7,7 +7,8 @@
 /* Microseconds since some moment; never goes back. For measuring, not for dates. */
 int64_t clock_monotonic_us(void);
 
-/* A number that changes whenever the server has served other clients for a while, never during a command. Not 0. */
+/* A number that changes whenever the server has served other clients for a while, but never during
+ * a command (law I12). Not 0. */
 uint64_t clock_tick(void);
 
 /* The next tick. For jobs.c alone. */

@@ -5,31 +5,17 @@
 
 #include "core/names.h"
 #include "store/clock.h"
-#include "store/strings.h"
-
-#define NSLOTS 16384u
 
 bool cluster_enabled(RedisModuleCtx *ctx) {
     return RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER;
 }
 
-unsigned cluster_key_slot(const char *name, size_t length) {
-    return names_slot(name, length);
-}
-
-unsigned cluster_filter_slot(const struct descriptor *descriptor) {
-    return names_filter_slot(descriptor);
-}
-
-bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t length) {
-    return names_share_slot(descriptor, name, length);
-}
-
 /* ---- whose slot, and is it on the move? ----
- * The modules API does not tell. But the server itself refuses a call for keys that it lacks in a slot which is not its
- * own, or is migrating, or is importing (there, for several keys): a microsecond, and never old. Only what is refused
- * needs a closer look, at what CLUSTER NODES says of this node. That takes the server tens of microseconds for a few
- * nodes, milliseconds for a thousand; so all slots are read at once. */
+ * The modules API does not tell. But the server itself refuses a call for keys that it lacks in a
+ * slot which is not its own, or is migrating, or is importing (there, for several keys): a
+ * microsecond, and never old. Only what is refused needs a closer look, at what CLUSTER NODES says
+ * of this node. That takes the server tens of microseconds for a few nodes, milliseconds for a
+ * thousand; so all slots are read at once. */
 
 /* Two bytes whose CRC-16 is this: the sixteen steps of the CRC, backwards. */
 static unsigned uncrc16(unsigned crc) {
@@ -55,14 +41,15 @@ static bool is_served(RedisModuleCtx *ctx, unsigned slot) {
     return served;
 }
 
-static uint8_t slots[NSLOTS + 1]; /* enum slot_state of each; the last stands for no slot */
-static int64_t read_us;           /* when CLUSTER NODES was read */
+static uint8_t slots[NAMES_NSLOTS + 1]; /* enum slot_state of each; the last stands for no slot */
+static int64_t read_us;                 /* when CLUSTER NODES was read */
 
-/* For how long an answer that has no consequences may be believed without asking again: "on the move" makes clients try
- * again, which they do soon. */
+/* For how long an answer that has no consequences may be believed without asking again: "on the
+ * move" makes clients try again, which they do soon. */
 #define OLD_US 100000
 
-/* One word of the slot list of a node: "7", "5-9", "[7->-node]" (migrating) or "[7-<-node]" (importing). */
+/* One word of the slot list of a node: "7", "5-9", "[7->-node]" (migrating) or "[7-<-node]"
+ * (importing). */
 static void read_word(const char *word, size_t length) {
     char text[32], *end;
     const size_t n = length < sizeof text - 1 ? length : sizeof text - 1;
@@ -72,7 +59,7 @@ static void read_word(const char *word, size_t length) {
     const unsigned long first = strtoul(text + moving, &end, 10),
                         last =
                             !moving && *end == '-' && end[1] ? strtoul(end + 1, NULL, 10) : first;
-    for (unsigned long slot = first; slot <= last && slot < NSLOTS; slot++)
+    for (unsigned long slot = first; slot <= last && slot < NAMES_NSLOTS; slot++)
         slots[slot] = moving ? SLOT_MOVING : SLOT_OWNED;
 }
 
@@ -87,8 +74,8 @@ static bool has_flag(const char *list, size_t length, const char *flag) {
     return false;
 }
 
-/* A line of CLUSTER NODES: id, address, flags, primary, ping, pong, epoch, link, slots. Moving slots come last, and
- * so override the range that they are in. True if it was about this node. */
+/* A line of CLUSTER NODES: id, address, flags, primary, ping, pong, epoch, link, slots. Moving
+ * slots come last, and so override the range that they are in. True if it was about this node. */
 static bool read_line(const char *line, const char *end) {
     for (int field = 0; line < end; field++) {
         const char *space = memchr(line, ' ', (size_t)(end - line)), *stop = space ? space : end;
@@ -119,7 +106,7 @@ static void read_slots(RedisModuleCtx *ctx) {
 /* `may_be_old`: a state, read a moment ago, that may be believed. */
 static enum slot_state slot_state(RedisModuleCtx *ctx, unsigned slot, enum slot_state may_be_old) {
     if (!cluster_enabled(ctx)) return SLOT_OWNED;
-    if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_MASTER) || slot >= NSLOTS)
+    if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_MASTER) || slot >= NAMES_NSLOTS)
         return SLOT_FOREIGN;
     if (is_served(ctx, slot)) return SLOT_OWNED;
     const bool old = clock_monotonic_us() - read_us > OLD_US;

@@ -2,7 +2,8 @@
 #ifndef CLUSTER_H
 #define CLUSTER_H
 
-#include "core/descriptor.h"
+#include <stdbool.h>
+
 #include "redismodule.h"
 
 enum slot_state {
@@ -14,18 +15,9 @@ enum slot_state {
 /* The state of a slot. "On the move" may be a moment old, the others never. */
 enum slot_state cluster_slot_state(RedisModuleCtx *ctx, unsigned slot);
 
-/* The same, where "foreign" may be a moment old, too. For the sweeper, which then only looks whether the strings that it
- * has to remove are gone, and may come upon thousands of such filters. */
+/* The same, but "foreign" may be a moment old, too. For the sweeper, which may come upon thousands
+ * of such filters, and then only looks whether the strings it has to remove are gone. */
 enum slot_state cluster_slot_state_to_sweep(RedisModuleCtx *ctx, unsigned slot);
-
-/* The slot of a key by its name. */
-unsigned cluster_key_slot(const char *name, size_t length);
-
-/* The slot of all shards of a filter; one more than the last slot if they have none in common. */
-unsigned cluster_filter_slot(const struct descriptor *descriptor);
-
-/* Do a filter's shards, and the strings it adopted, all lie in the slot of a key of this name? */
-bool cluster_fits(const struct descriptor *descriptor, const char *name, size_t length);
 
 bool cluster_enabled(RedisModuleCtx *ctx);
 

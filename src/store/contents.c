@@ -48,16 +48,17 @@ static struct descriptor *take_strings(struct descriptor *descriptor) {
 static const char *put_string(struct access *access, const struct descriptor *wanted, uint32_t home,
                               uint32_t number, enum saved_string saved, const uint8_t *body,
                               size_t nbytes) {
-    struct layer *layer = &access->descriptor->layers[home];
+    const struct layer *layer = &access->descriptor->layers[home];
     for (uint32_t i = home + 1; i < wanted->nlayers && wanted->layers[i].home == home; i++) {
         if (!layer_shard_created(&wanted->layers[i], 0)) break;
         if (saved == SAVED_LOST)
-            layer_mark_created(&access->descriptor->layers[i], 0);
+            access_mark_lost(access, i, 0);
         else
             access_fill_joined(access, i);
     }
     if (saved == SAVED_LOST) {
-        if (layer_shard_created(&wanted->layers[home], number)) layer_mark_created(layer, number);
+        if (layer_shard_created(&wanted->layers[home], number))
+            access_mark_lost(access, home, number);
         return NULL;
     }
     /* An adopted string that is there but empty is not the same as one that is not there. */

@@ -2,7 +2,7 @@
 #ifndef CONTENTS_H
 #define CONTENTS_H
 
-#include "store/strings.h"
+#include "store/value.h"
 
 /* Saves every string that the descriptor says is there, in order. */
 void contents_save(RedisModuleIO *rdb, struct strings *strings);

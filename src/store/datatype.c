@@ -26,12 +26,10 @@ enum saved_form {
     SAVED_WHOLE = 1,      /* the shards follow, in order; an empty one was lost */
 };
 
-RedisModuleType *FilterType;
-
 /* A name may come to mean another filter, so nothing that is remembered of names outlives the birth of one: not even where
  * the server has taken the old value away in silence. */
 static void come_alive(const struct descriptor *descriptor) {
-    recent_forget();
+    namecache_forget();
     retired_free_some();
     garbage_born(descriptor);
 }
@@ -53,7 +51,7 @@ static void free_now(struct filter *filter) {
 
 /* May run on any thread. */
 static void FilterFree(void *value) {
-    recent_forget();
+    namecache_forget();
     if (!retired_take(value)) free_now(value);
 }
 
@@ -187,7 +185,7 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
  * that is not marked so, and their shards would be lost. */
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
-    recent_forget();
+    namecache_forget();
     filter->last_db = RedisModule_GetDbIdFromOptCtx(opt) + 1;
     if (filter->packed_at != clock_tick()) return;
     RedisModuleCtx *ctx = context_for(RedisModule_GetDbIdFromOptCtx(opt));

@@ -1,11 +1,9 @@
-/* type.h: the Redis data type of a filter's own key, `bf-shards`. */
-#ifndef TYPE_H
-#define TYPE_H
+/* datatype.h: the Redis data type of a filter's own key, `bf-shards`. */
+#ifndef DATATYPE_H
+#define DATATYPE_H
 
 #include "redismodule.h"
 #include "store/value.h"
-
-extern RedisModuleType *FilterType;
 
 /* Registers the type; false if the server refuses. */
 bool type_register(RedisModuleCtx *ctx);

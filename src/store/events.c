@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "store/contents.h"
-#include "store/datatype.h"
 #include "store/garbage.h"
 #include "store/identity.h"
 #include "store/namecache.h"
@@ -44,7 +43,7 @@ static void OnWholeDatabase(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_
     (void)ctx;
     (void)what;
     (void)data;
-    recent_forget();
+    namecache_forget();
     if (event.id == REDISMODULE_EVENT_SWAPDB) garbage_databases_swapped();
 }
 
@@ -76,7 +75,7 @@ static void OnAtomicSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, u
     (void)event;
     (void)data;
     static bool prepared;
-    recent_forget();
+    namecache_forget();
     if (what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_STARTED) {
         /* Now, so that it runs after the other files' own handlers have given their locks back. */
         if (!prepared) pthread_atfork(NULL, NULL, in_child);
@@ -162,7 +161,7 @@ static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     } else if (strcmp(event, "restore") == 0) {
         identity_tell(name);
     } else if (strcmp(event, "expire") == 0) {
-        if (recent_find(ctx, name)) recent_forget();
+        if (namecache_find(ctx, name)) namecache_forget();
     }
     return REDISMODULE_OK;
 }

@@ -1,19 +1,21 @@
-/* It does not matter whether a filter went by DEL, expiry, eviction, SET, RENAME onto it, FLUSHALL, a failed load or a
- * full resync: all of these end in the type's free callback, and none of them could be told apart there anyway. When the
- * last value with an id is gone, its strings are put on a list.
+/* However a filter went (DEL, expiry, eviction, SET, RENAME onto it, FLUSHALL, a failed load, a
+ * full resync), the server calls the type's free callback, which can't tell these apart and need
+ * not. When the last value with an id is gone, its strings are put on a list.
  *
- * The sweeper is a job that UNLINKs them, on a primary that is not loading; that replicates and reaches the AOF like any
- * other command. Ids are random and never used again, so it may come late, and twice. The server frees a string in
- * place, which for a large one takes milliseconds; so it goes on by the clock, a few names at a time, and remembers where
- * it was. All strings of a filter are in the database in which it died. Where that is not known, or nothing is found
- * there, all databases that are not empty are searched until the first string is found.
+ * The sweeper is a job that UNLINKs them, on a primary that is not loading; that replicates and
+ * reaches the AOF like any other command. Ids are random and never used again (law I4), so it may
+ * come late, and twice. The server frees a string in place, which takes milliseconds for a large
+ * one; so the sweeper works by the clock, a few names at a time, and remembers where it was. All
+ * strings of a filter are in the database in which it died. If that is not known, or nothing is
+ * found there, all databases that are not empty are searched until the first string is found.
  *
- * A replica keeps its own list, forgets what the primary has removed, and starts to sweep when it is promoted. What the
- * primary does not remove it may not know of: the shards of a RESTORE that came to nothing, on a server that was then
- * made a replica. Such a replica removes them by itself, after a while and without a word to others.
+ * A replica keeps its own list, forgets what the primary has removed, and starts to sweep when it
+ * is promoted. If the primary never removes some strings, it may not know of them: the shards of a
+ * RESTORE that came to nothing, on a server that was then made a replica. The replica removes these
+ * by itself, after a while, without replicating it.
  *
- * Rejected: cascading deletes from keyspace notifications. They do not see FLUSHALL or a resync, and writing from
- * inside a notification is unsafe on some servers. */
+ * Rejected: cascading deletes from keyspace notifications. They do not see FLUSHALL or a resync,
+ * and writing from inside a notification is unsafe on some servers. */
 #include "store/garbage.h"
 
 #include <limits.h>
@@ -21,11 +23,12 @@
 
 #include "core/encoding.h"
 #include "store/clock.h"
+#include "core/names.h"
 #include "store/cluster.h"
 #include "store/jobs.h"
 #include "store/living.h"
 #include "store/statistics.h"
-#include "store/strings.h"
+#include "store/value.h"
 
 #define NAMES_PER_CALL 64
 #define BYTES_PER_CALL (1u << 20) /* of strings, to be freed in one call */
@@ -40,14 +43,14 @@ struct garbage {
     uint64_t looked_tick;         /* when it was last found that it has to wait; 0: never */
     int db;                       /* where the strings are, or DATABASE_UNKNOWN */
     bool db_found;                /* one of them was found there */
-    bool given_up;                /* by a filter that lives on */
     uint64_t nswaps;              /* the number of SWAPDBs for which that holds */
     struct garbage *older, *newer;
     struct garbage *next; /* in the same bucket */
 };
 
-/* Guards the list and the table: the free callback may run on a background thread. What an element says of its strings
- * is the main thread's own, which also is the only one to take elements out. Held while the living are asked. */
+/* Guards the list and the table: the free callback may run on a background thread. What an element
+ * says about its strings belongs to the main thread, which is also the only one to take elements
+ * out. Held while the living are asked. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct garbage *oldest, *newest;
 static uint64_t npending;
@@ -134,14 +137,13 @@ static void unchain(const struct garbage *garbage) {
     *(garbage->newer ? &garbage->newer->older : &newest) = garbage->older;
 }
 
-static void add(struct descriptor *strings, int db, bool given_up) {
+static void add(struct descriptor *strings, int db) {
     struct garbage *garbage = RedisModule_Calloc(1, sizeof *garbage);
     garbage->strings = strings;
     garbage->db = db;
-    garbage->given_up = given_up;
     garbage->nswaps = nswaps;
     garbage->since_tick = clock_tick();
-    /* It may be saved half removed, and without shards there can't be items. */
+    /* It may be saved half removed, and items without shards would be refused. */
     for (uint32_t i = 0; i < strings->nlayers; i++)
         strings->layers[i].nitems = strings->layers[i].nstored = 0;
     append(garbage);
@@ -167,26 +169,21 @@ void garbage_born(const struct descriptor *descriptor) {
     release();
 }
 
-/* The last value to die need not be the last that was in use: a server may take all keys of a slot away at once, free them
- * much later, and have the filter again meanwhile. So one that was taken out of its database by itself is garbage in any
- * case, which waits until no other value has its id. */
+/* The last value to be freed need not be the last that was in use: a server may take all keys of a
+ * slot away at once, free them much later, and have got the filter back in between. So a value that
+ * was taken out of its database by itself is garbage in any case, and waits until no other value
+ * has its id. */
 void garbage_died(struct descriptor *descriptor, int db) {
     statistics_leave(descriptor);
     descriptor_disown(descriptor);
     acquire();
     const bool last = living_remove(descriptor->id);
     if ((last || db != DATABASE_UNKNOWN) && descriptor_nshards(descriptor) > 0) {
-        add(descriptor, db, false);
+        add(descriptor, db);
         descriptor = NULL;
     }
     release();
     descriptor_free(descriptor);
-}
-
-void garbage_give_up(struct descriptor *strings, int db) {
-    acquire();
-    add(strings, db, true);
-    release();
 }
 
 void garbage_left(struct descriptor *descriptor) {
@@ -234,7 +231,8 @@ static bool exists(RedisModuleCtx *ctx, RedisModuleString *name, int db) {
     return key != NULL;
 }
 
-/* Searches all databases for a string; true if one has it, which then is that of all strings of this filter. */
+/* Searches all databases for a string. True if one has it: then all strings of the filter are
+ * there. */
 static bool find_database(RedisModuleCtx *ctx, struct garbage *garbage, RedisModuleString *name) {
     for (int db = 0; RedisModule_SelectDb(ctx, db) == REDISMODULE_OK; db++) {
         if (RedisModule_DbSize(ctx) == 0 || !exists(ctx, name, db)) continue;
@@ -255,8 +253,8 @@ static bool is_there(RedisModuleCtx *ctx, struct garbage *garbage, RedisModuleSt
 
 /* ---- removing ---- */
 
-/* UNLINKs the strings where they should be; the number of those that were there, or -1 if the server refused, as it does
- * while its cluster is down. */
+/* UNLINKs strings in the database where they should be. Returns how many there were, or -1 if the
+ * server refused, as it does while its cluster is down. */
 static long long unlink_names(RedisModuleCtx *ctx, int db, RedisModuleString **names, size_t n,
                               bool replicate) {
     if (RedisModule_SelectDb(ctx, db) != REDISMODULE_OK) return 0;
@@ -316,7 +314,7 @@ static enum outcome remove_strings(RedisModuleCtx *ctx, struct garbage *garbage,
     }
 }
 
-/* For a server that may only look: none is left once all of them, one after the other, were not there. */
+/* For a server that may only look: nothing is left once all strings were found absent in turn. */
 static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, int64_t deadline_us) {
     const struct descriptor *strings = garbage->strings;
     for (struct string_cursor at = garbage->absent; descriptor_next_string(strings, &at);) {
@@ -331,26 +329,28 @@ static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, int64_t d
 }
 
 static bool claimed(const struct garbage *garbage) {
-    return !garbage->given_up && living_has(garbage->strings->id);
+    return living_has(garbage->strings->id);
 }
 
 static enum outcome sweep_one(RedisModuleCtx *ctx, struct garbage *garbage, bool primary,
                               int64_t deadline_us) {
     if (claimed(garbage)) return WAITS;
     if (!primary) {
-        /* In a cluster the shards of what is gone may have still to travel, and a replica can't tell. */
+        /* In a cluster the shards of a filter that left may still have to follow it. A replica
+         * can't know. */
         const bool overdue = clock_tick() - garbage->since_tick >= PATIENCE_TICKS;
         return overdue && !cluster_enabled(ctx) ? remove_strings(ctx, garbage, false, deadline_us)
                                                 : look(ctx, garbage, deadline_us);
     }
-    switch (cluster_slot_state_to_sweep(ctx, cluster_filter_slot(garbage->strings))) {
+    switch (cluster_slot_state_to_sweep(ctx, names_filter_slot(garbage->strings))) {
     case SLOT_OWNED:
         return remove_strings(ctx, garbage, true, deadline_us);
     case SLOT_FOREIGN:
         return look(ctx, garbage, deadline_us);
-    default:
-        return WAITS;
+    case SLOT_MOVING:
+        break;
     }
+    return WAITS;
 }
 
 /* The oldest, unless all have been looked at since the tick. */
@@ -364,8 +364,8 @@ static struct garbage *next_to_sweep(void) {
 /* The job. Those that wait are looked at once per tick at most, for one budget. */
 static bool sweep(RedisModuleCtx *ctx, int64_t deadline_us) {
     const int flags = RedisModule_GetContextFlags(ctx);
-    /* While clients are paused (CLIENT PAUSE, failover) the data set must stand still: a server that finds something
-     * to replicate then ends itself. */
+    /* While clients are paused (CLIENT PAUSE, failover) the data set must not change: a server that
+     * then finds something to replicate aborts. */
     if (flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) ||
         RedisModule_AvoidReplicaTraffic())
         return false;
@@ -415,8 +415,8 @@ static void purge(RedisModuleCtx *ctx, struct garbage *garbage) {
 
 void garbage_purge_child(RedisModuleCtx *ctx) {
     for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
-        /* In a slot that moves between nodes they are not dead: they have still to travel. */
-        const unsigned slot = cluster_filter_slot(garbage->strings);
+        /* In a slot that moves between nodes they are not dead: they may still have to travel. */
+        const unsigned slot = names_filter_slot(garbage->strings);
         if (!claimed(garbage) && cluster_slot_state_to_sweep(ctx, slot) == SLOT_OWNED)
             purge(ctx, garbage);
     }
@@ -430,7 +430,6 @@ void garbage_save(RedisModuleIO *rdb) {
     for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
         size_t nbytes;
         char *bytes = descriptor_bytes(garbage->strings, &nbytes);
-        RedisModule_SaveUnsigned(rdb, garbage->given_up);
         RedisModule_SaveUnsigned(rdb, (uint64_t)(likely_database(garbage) - DATABASE_UNKNOWN));
         RedisModule_SaveStringBuffer(rdb, bytes, nbytes);
         RedisModule_Free(bytes);
@@ -438,14 +437,14 @@ void garbage_save(RedisModuleIO *rdb) {
     release();
 }
 
-/* The list comes behind all keys: a filter that was loaded is not dead, whatever the list says. What it says of the others
- * takes the place of what was known before. */
-static void add_loaded(struct descriptor *strings, int db, bool given_up) {
+/* The list comes after all keys: a filter that was loaded is not dead, whatever the list says. For
+ * the others it replaces what was known before. */
+static void add_loaded(struct descriptor *strings, int db) {
     acquire();
     const bool lives = living_has(strings->id);
     for (struct garbage *old; !lives && (old = find(strings->id));) drop(old);
-    if (given_up || !lives) {
-        add(strings, db, given_up);
+    if (!lives) {
+        add(strings, db);
         strings = NULL;
     }
     release();
@@ -455,7 +454,6 @@ static void add_loaded(struct descriptor *strings, int db, bool given_up) {
 bool garbage_load(RedisModuleIO *rdb) {
     const uint64_t n = RedisModule_LoadUnsigned(rdb);
     for (uint64_t i = 0; i < n; i++) {
-        const bool given_up = RedisModule_LoadUnsigned(rdb);
         const uint64_t db = RedisModule_LoadUnsigned(rdb);
         size_t nbytes;
         char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
@@ -468,8 +466,7 @@ bool garbage_load(RedisModuleIO *rdb) {
                 rdb, "warning", "bf: a removed filter in the RDB file is unreadable: %s", problem);
             return false;
         }
-        add_loaded(strings, db <= INT_MAX ? (int)db + DATABASE_UNKNOWN : DATABASE_UNKNOWN,
-                   given_up);
+        add_loaded(strings, db <= INT_MAX ? (int)db + DATABASE_UNKNOWN : DATABASE_UNKNOWN);
     }
     return !RedisModule_IsIOError(rdb);
 }

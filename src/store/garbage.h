@@ -1,5 +1,6 @@
-/* garbage.h: strings that no filter needs any more, and the job that removes them. Makes many keys behave as one: when the
- * last value with a filter's id is gone, however it went, its shards are garbage and are removed soon after. */
+/* garbage.h: strings that no filter needs any more, and the job that removes them. It makes many
+ * keys behave as one: when the last value with a filter's id is gone, its shards are garbage and
+ * are removed soon after. */
 #ifndef GARBAGE_H
 #define GARBAGE_H
 
@@ -11,31 +12,30 @@
 /* Starts the sweeper. Once, when the module is loaded, after living_start. */
 void garbage_start(void);
 
-/* A value with this descriptor came to life (created, loaded, restored, copied): nothing with its id is garbage. */
+/* A value with this descriptor came to life (created, loaded, restored, copied): nothing with its
+ * id is garbage. */
 void garbage_born(const struct descriptor *descriptor);
 
-/* A value died, in this database if it is known. Takes the descriptor over. May be called on any thread. */
+/* A value died, in this database if it is known. Takes the descriptor over. May be called on any
+ * thread. */
 void garbage_died(struct descriptor *descriptor, int db);
 
-/* A filter that lives has no use for these strings of its own any more: those that are marked as created in a descriptor
- * with its id and tag. Takes it over. */
-void garbage_give_up(struct descriptor *strings, int db);
-
-/* A value left for another cluster node, where its shards will follow it: none of them is garbage here. Takes the
- * descriptor over. */
+/* A value left for another cluster node, where its shards will follow it: none of them is garbage
+ * here. Takes the descriptor over. */
 void garbage_left(struct descriptor *descriptor);
 
 /* Are strings of this filter waiting to be removed? */
 bool garbage_has(uint64_t id);
 
-/* Deletes all garbage from the memory of a child that is about to rewrite the AOF, or to send slots to another node: what
- * it writes has no room for a list of it. */
+/* Deletes all garbage from the memory of a child that is about to rewrite the AOF, or to send slots
+ * to another node: neither has room for the list. */
 void garbage_purge_child(RedisModuleCtx *ctx);
 
 /* Two databases changed their numbers. */
 void garbage_databases_swapped(void);
 
-/* The list, for RDB files: it must outlive a restart. garbage_load returns false for a list that can't be read. */
+/* The list, for RDB files: it must outlive a restart. garbage_load returns false for a list that
+ * can't be read. */
 void garbage_save(RedisModuleIO *rdb);
 bool garbage_load(RedisModuleIO *rdb);
 

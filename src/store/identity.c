@@ -16,7 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "store/datatype.h"
+#include "store/value.h"
 
 #define NWAITING 64u
 

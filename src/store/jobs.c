@@ -1,6 +1,6 @@
-/* One timer for all. A run has a budget of one millisecond, which a step that deals with something large may exceed once.
- * When there is more to do the server gets at least as much time for its clients as the run has taken, so that work for
- * which nobody waits never takes more than half of it. */
+/* One timer for all. A run has a budget of one millisecond, which a step with something large to do
+ * may exceed once. If there is more to do, the server gets at least as much time for its clients as
+ * the run took: background work never takes more than half of the time (law I13). */
 #include "store/jobs.h"
 
 #include "store/clock.h"

@@ -19,7 +19,8 @@ static void release(void) {
 
 void living_start(void) {
     RedisModule_GetRandomBytes((unsigned char *)&living.salt, sizeof living.salt);
-    /* A fork copies the lock in whatever state it is: hold it, so that the child finds the table whole. */
+    /* A fork copies the lock in whatever state it is in: hold it, so that the child finds the table
+     * whole. */
     pthread_atfork(acquire, release, release);
 }
 

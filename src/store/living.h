@@ -1,12 +1,13 @@
-/* living.h: which filters live. Every value of our type in memory is counted by its id; all functions may be called on
- * any thread. */
+/* living.h: which filters live. Every value of our type in memory is counted by its id. All
+ * functions may be called on any thread. */
 #ifndef LIVING_H
 #define LIVING_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Once, when the module is loaded, before anything that holds a lock of its own while it calls these. */
+/* Call it once, when the module is loaded, before the start of anything that calls these while it
+ * holds a lock of its own. */
 void living_start(void);
 
 void living_add(uint64_t id);

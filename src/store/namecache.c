@@ -1,16 +1,19 @@
-/* A name means another filter, or none, once the value that it stood for was unlinked or freed, another one was made,
- * databases or slots were emptied or exchanged, or its time to live ran out. The first three are callbacks of the type,
- * the next are events, each of them before the next command can run; filters with a time to live are never remembered,
- * and a notification tells of one that gets it. What is remembered is our own memory, which the server does not move. (A
- * shard is the server's: it must be opened each time.)
+/* A name means another filter, or none, once its value was unlinked or freed, another value was
+ * made, databases or slots were emptied or swapped, or its time to live ran out. The first three
+ * are callbacks of the type and the next are events, all before the next command can run. Filters
+ * with a time to live are never remembered, and a notification says when one gets it. What is
+ * remembered is our own memory, which the server does not move. (A shard is the server's: it must
+ * be opened each time.)
  *
- * A server may learn to take values away in yet another way, and not tell. Then what is remembered here is old, for a
- * tenth of a second at most or until the name means another filter, but it is never memory that was given back: that
- * happens on the main thread alone (retired.h), which forgets first. Its shards were taken away with it, since they are
- * keys beside it, and shards that are not there are an error and not an answer.
+ * A future server may take values away in yet another way, without a callback. Then an entry is out
+ * of date for a tenth of a second at most, or until the name means another filter, but it never
+ * points to memory that was freed: that happens only on the main thread (retired.h), which forgets
+ * first. The filter's shards, keys beside it, are gone too, and a missing shard is an error, not an
+ * answer.
  *
- * All is forgotten at every tick nevertheless: the server shall see that the filter is used (OBJECT IDLETIME).
- * A server that evicts must see it every time, so that there nothing is remembered at all. */
+ * Everything is forgotten at every tick anyway, so that the server sees that the filter is in use
+ * (OBJECT IDLETIME). A server that evicts must see every use, so there nothing is remembered at
+ * all. */
 #include "store/namecache.h"
 
 #include <stdatomic.h>
@@ -30,8 +33,8 @@ struct entry {
 };
 
 static struct entry entries[PLACES];
-static _Atomic uint64_t epoch =
-    1; /* counted up to forget; a lazy free does so from another thread */
+/* Counting it up forgets everything; a lazy free does so from another thread. */
+static _Atomic uint64_t epoch = 1;
 
 static struct entry *place_of(const char *name, size_t length) {
     return &entries[(length + 31u * (unsigned char)name[length / 2] +
@@ -39,7 +42,7 @@ static struct entry *place_of(const char *name, size_t length) {
                     PLACES];
 }
 
-struct filter *recent_find(RedisModuleCtx *ctx, const RedisModuleString *name) {
+struct filter *namecache_find(RedisModuleCtx *ctx, const RedisModuleString *name) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
     if (length == 0 || length > MAX_BYTES) return NULL;
@@ -51,8 +54,8 @@ struct filter *recent_find(RedisModuleCtx *ctx, const RedisModuleString *name) {
                : NULL;
 }
 
-void recent_keep(RedisModuleCtx *ctx, const RedisModuleString *name, RedisModuleKey *key,
-                 struct filter *filter) {
+void namecache_keep(RedisModuleCtx *ctx, const RedisModuleString *name, RedisModuleKey *key,
+                    struct filter *filter) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
     if (length == 0 || length > MAX_BYTES || RedisModule_GetExpire(key) != REDISMODULE_NO_EXPIRE ||
@@ -66,7 +69,7 @@ void recent_keep(RedisModuleCtx *ctx, const RedisModuleString *name, RedisModule
     memcpy(entry->name, text, length);
 }
 
-void recent_forget(void) {
+void namecache_forget(void) {
     atomic_fetch_add(&epoch, 1);
 }
 
@@ -74,10 +77,10 @@ void recent_forget(void) {
 static bool forget(RedisModuleCtx *ctx, int64_t deadline_us) {
     (void)ctx;
     (void)deadline_us;
-    recent_forget();
+    namecache_forget();
     return false;
 }
 
-void recent_start(void) {
+void namecache_start(void) {
     jobs_add(forget);
 }

@@ -4,7 +4,7 @@
 #define REPLICATION_H
 
 #include "core/layer.h"
-#include "store/strings.h"
+#include "store/value.h"
 
 /* The filter as it is now, whole and exact: when it is created, and when it has got a layer. */
 void replicate_descriptor(RedisModuleCtx *ctx, RedisModuleString *name,

@@ -1,5 +1,5 @@
-/* statistics.h: running totals over all filters of the server, for INFO bf. Nothing here is looked up when it is
- * asked for: who changes something says so, at the cost of an addition. */
+/* statistics.h: running totals over all filters of the server, for INFO bf. Nothing is counted when
+ * INFO asks: whatever changes a total updates it, at the cost of an addition. */
 #ifndef STATISTICS_H
 #define STATISTICS_H
 
@@ -25,12 +25,12 @@ struct statistics {
 };
 extern struct statistics statistics;
 
-/* A filter with these shards and items came to life, or died, or is about to change or has changed by other means than
- * those below. */
+/* A filter with these shards and items came to life, or died; or it is about to change, or has
+ * changed, in a way that the functions below do not cover. */
 void statistics_join(const struct descriptor *descriptor);
 void statistics_leave(const struct descriptor *descriptor);
 
-/* There are so many more shards, of so many more bytes, and so many more of them are known to be lost. */
+/* Adds to the number of shards, to their bytes, and to the number of shards known to be lost. */
 void statistics_count(int64_t nstrings, int64_t nbytes, int64_t nlost);
 
 static inline void statistics_added(size_t nadds, size_t nadded) {
@@ -44,7 +44,8 @@ static inline void statistics_checked(size_t nchecks, size_t nhits) {
     statistics.work.nhits += nhits;
 }
 
-/* Reading an append-only file repeats commands of the past: what is done in between is not work of this server's life. */
+/* Loading an append-only file repeats commands of the past: what is done between these two calls is
+ * not counted as work of this server. */
 void statistics_loading_starts(void);
 void statistics_loading_ends(void);
 

@@ -2,7 +2,6 @@
 
 #include "core/names.h"
 #include "store/cluster.h"
-#include "store/replication.h"
 #include "store/statistics.h"
 
 static struct strings *strings_behind(struct access *access) {
@@ -84,7 +83,7 @@ static void key_forget(struct shard *shard) {
 static bool key_absence_is_certain(struct access *access) {
     struct strings *strings = strings_behind(access);
     if (strings->absence == ABSENCE_UNKNOWN) {
-        const unsigned slot = cluster_filter_slot(access->descriptor);
+        const unsigned slot = names_filter_slot(access->descriptor);
         strings->absence = cluster_slot_state(strings->ctx, slot) == SLOT_MOVING ? ABSENCE_UNCERTAIN
                                                                                  : ABSENCE_CERTAIN;
     }
@@ -106,7 +105,8 @@ static bool key_may_allocate(struct access *access) {
 }
 
 static void key_grown(struct access *access, const struct lookup *lookups, size_t n) {
-    replicate_growth(strings_behind(access), lookups, n);
+    struct strings *strings = strings_behind(access);
+    strings->grown(strings, lookups, n);
 }
 
 static void key_changed(struct access *access, struct shard *shard) {

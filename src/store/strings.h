@@ -3,28 +3,21 @@
 #define STRINGS_H
 
 #include "core/access.h"
-#include "store/value.h"
+#include "redismodule.h"
 
 struct strings {
     struct access access; /* what the core works with; must be first */
     RedisModuleCtx *ctx;
-    /* For a command that adds items: what it was called with, so that replicas can be told. */
+    /* A command that adds items sets these: what it was called with, and what to do when the filter
+     * has got a layer after the first n lookups. replication.h tells replicas. */
     RedisModuleString *name;
     RedisModuleString **items;
+    void (*grown)(struct strings *strings, const struct lookup *lookups, size_t n);
     size_t nsent; /* items that replicas know of */
     enum { ABSENCE_UNKNOWN, ABSENCE_CERTAIN, ABSENCE_UNCERTAIN } absence; /* asked for once */
 };
 
 extern const struct supplier key_supplier;
-
-/* The strings of a filter; end with access_close. `mode` is REDISMODULE_READ, or with REDISMODULE_WRITE. */
-static inline struct strings strings_of(RedisModuleCtx *ctx, struct filter *filter, int mode) {
-    return (struct strings){.access = {.supplier = &key_supplier,
-                                       .descriptor = filter->descriptor,
-                                       .handles = &filter->handles,
-                                       .writes = mode & REDISMODULE_WRITE},
-                            .ctx = ctx};
-}
 
 /* A new string with the name of a shard, or of an adopted string. */
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard);

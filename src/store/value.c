@@ -2,7 +2,8 @@
 
 #include "core/encoding.h"
 #include "store/statistics.h"
-#include "store/strings.h"
+
+RedisModuleType *FilterType;
 
 struct filter *filter_wrap(struct descriptor *descriptor) {
     struct filter *filter = RedisModule_Calloc(1, sizeof *filter);

@@ -2,8 +2,7 @@
 #ifndef VALUE_H
 #define VALUE_H
 
-#include "core/access.h"
-#include "redismodule.h"
+#include "store/strings.h"
 
 struct filter {
     struct descriptor *descriptor;
@@ -13,6 +12,9 @@ struct filter {
     int last_db;        /* 1 + the database that it was last taken out of; 0: it never was */
     struct filter *next_retired; /* of those that another thread freed */
 };
+
+/* The type that such a value has in the server. */
+extern RedisModuleType *FilterType;
 
 struct filter *filter_wrap(struct descriptor *descriptor);
 
@@ -24,6 +26,16 @@ void filter_forget_handles(struct filter *filter);
 
 /* Puts a later state of the same filter in its place. */
 void filter_replace(struct filter *filter, struct descriptor *descriptor);
+
+/* The strings of a filter; end with access_close. `mode` is REDISMODULE_READ, or with
+ * REDISMODULE_WRITE. */
+static inline struct strings strings_of(RedisModuleCtx *ctx, struct filter *filter, int mode) {
+    return (struct strings){.access = {.supplier = &key_supplier,
+                                       .descriptor = filter->descriptor,
+                                       .handles = &filter->handles,
+                                       .writes = mode & REDISMODULE_WRITE},
+                            .ctx = ctx};
+}
 
 /* Bytes that it takes, shards apart. */
 size_t filter_memory(const struct filter *filter);

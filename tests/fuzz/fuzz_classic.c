@@ -55,7 +55,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const char *problem = NULL;
     if (size < sizeof from) return 0;
     memcpy(&from, data, sizeof from);
-    descriptor_allocator = (struct allocator){counted_alloc, counted_realloc, free};
+    descriptor_allocator =
+        (struct allocator){.alloc = counted_alloc, .realloc = counted_realloc, .free = free};
     nasked = 0;
     uint8_t *bytes = fuzz_copy(data + sizeof from, size - sizeof from);
     struct descriptor *descriptor = redisbloom_decode_header(

@@ -156,7 +156,8 @@ static void check_descriptor(struct descriptor *descriptor, const uint8_t *bytes
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    descriptor_allocator = (struct allocator){counted_alloc, counted_realloc, counted_free};
+    descriptor_allocator = (struct allocator){
+        .alloc = counted_alloc, .realloc = counted_realloc, .free = counted_free};
     uint8_t *bytes = fuzz_copy(data, size);
     struct descriptor *descriptor = decode(bytes, size, 1000);
     if (descriptor) {

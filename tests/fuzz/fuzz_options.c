@@ -1,10 +1,13 @@
-/* Any words to the parser of options: the first byte says which options are allowed, the rest are the words, one in each
- * line. What is accepted lies in range, can be sized, and what was sized can be stored. */
+/* Any words to the parser of options: the first byte chooses the command, the rest are the words, one
+ * on each line. What is accepted lies in range, can be sized, and what was sized can be stored. */
 #include "fuzz.h"
 
 #include "core/descriptor.h"
+#include "core/encoding.h"
 #include "core/options.h"
 #include "core/sizing.h"
+
+#define MAX_WORDS 100
 
 static void check_sizing(const struct options *options) {
     struct layout layout;
@@ -40,10 +43,28 @@ static void check_numbers(struct word word) {
     if (word_to_double(word, &fraction)) HOLDS(fraction >= 0);
 }
 
+static void check_adoption(const struct adoption *adoption) {
+    HOLDS(!recipe_problem(&adoption->recipe));
+    HOLDS(adoption->prefix_length >= 1 && adoption->prefix_length <= DESCRIPTOR_MAX_TAG);
+    struct descriptor *descriptor = descriptor_new("tag", 3);
+    descriptor->error = RECIPE_ERROR;
+    descriptor->shard_bytes = 32 << 20;
+    HOLDS(descriptor_add_adopted(descriptor, adoption));
+    HOLDS(!descriptor_problem(descriptor));
+    descriptor_free(descriptor);
+}
+
 static void parse(const struct word *words, size_t nwords, unsigned allowed) {
+    char prefix[] = "bloomfilter";
     struct options options = {
-        .error = 0.01, .capacity = 100, .expansion = 2, .shard_bytes = 32 << 20};
-    if (nwords > OPTIONS_MAX_WORDS) nwords = OPTIONS_MAX_WORDS;
+        .error = 0.01,
+        .capacity = 100,
+        .expansion = 2,
+        .shard_bytes = 32 << 20,
+        .adoption = {.recipe = recipe_default, .prefix = prefix, .prefix_length = 11},
+        .count = OPTIONS_MAX_COUNT};
+    HOLDS(options_max_words(allowed) <= OPTIONS_MAX_WORDS);
+    if (nwords > options_max_words(allowed)) nwords = options_max_words(allowed);
     if (!options_parse(&options, words, nwords, allowed)) {
         HOLDS(memchr(options.problem, '\0', sizeof options.problem));
         HOLDS(strncmp(options.problem, "ERR ", 4) == 0 && !strpbrk(options.problem, "\r\n"));
@@ -56,16 +77,22 @@ static void parse(const struct word *words, size_t nwords, unsigned allowed) {
     HOLDS(options.expansion <= DESCRIPTOR_MAX_EXPANSION);
     HOLDS(options.shard_bytes >= SIZING_MIN_SHARD_BYTES &&
           options.shard_bytes <= SIZING_MAX_SHARD_BYTES);
-    check_sizing(&options);
+    HOLDS(options.count >= 1 && options.count <= OPTIONS_MAX_COUNT);
+    if (allowed == OPTIONS_ADOPT)
+        check_adoption(&options.adoption);
+    else
+        check_sizing(&options);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    struct word words[32];
-    char *copies[32];
+    static const unsigned commands[] = {OPTIONS_INSERT, OPTIONS_RESERVE, OPTIONS_PLAN,
+                                        OPTIONS_ADOPT, OPTIONS_SHARDS};
+    struct word words[MAX_WORDS];
+    char *copies[MAX_WORDS];
     size_t nwords = 0;
     if (size == 0) return 0;
     const uint8_t *at = data + 1, *end = data + size;
-    while (at < end && nwords < 32) {
+    while (at < end && nwords < MAX_WORDS) {
         const uint8_t *newline = memchr(at, '\n', (size_t)(end - at)),
                       *stop = newline ? newline : end;
         copies[nwords] = fuzz_copy(at, (size_t)(stop - at));
@@ -73,7 +100,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check_numbers(words[nwords++]);
         at = stop + 1;
     }
-    parse(words, nwords, data[0]);
+    parse(words, nwords, commands[data[0] % (sizeof commands / sizeof *commands)]);
     for (size_t i = 0; i < nwords; i++) free(copies[i]);
     return 0;
 }

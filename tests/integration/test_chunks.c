@@ -95,7 +95,7 @@ TEST(large_shards_travel_in_parts) {
     Client *a = s1->client, *b = s2->client;
     /* 24 MiB in one shard: three parts. */
     EXPECT(a, "+OK", "BF.RESERVE k 0.0001 10000000 SEED 1 SHARDSIZE 64mb NONSCALING");
-    CHECK_INT(command_batches(a, "BF.MADD", "k", "i", 0, 20000), 20000);
+    CHECK_INT(command_batches(a, "BF.MADD", "k", "i", 0, 10000), 10000);
     struct bytes chunks[MAX_CHUNKS];
     /* While it is young, it is one. */
     size_t n = dump(a, "k", chunks);
@@ -103,7 +103,7 @@ TEST(large_shards_travel_in_parts) {
     load(b, "k", chunks, n);
     check_equal(a, "k", b, "k");
     EXPECT(b, ":1", "DEL k");
-    CHECK_INT(command_batches(a, "BF.MADD", "k", "i", 20000, 40000), 40000);
+    CHECK_INT(command_batches(a, "BF.MADD", "k", "i", 10000, 50000), 50000);
     n = dump(a, "k", chunks);
     CHECK_UINT(n, 5);
     load(b, "k", chunks, n);

@@ -258,14 +258,25 @@ TEST(shards_in_parts) {
     EXPECT(c, "*0", "BF.SHARDS k COUNT 1 FROM 1 18446744073709551615");
     EXPECT(c, "*0", "BF.SHARDS k COUNT 1 FROM 18446744073709551615 0");
 
-    const char *const bad[] = {
-        "FROM",  "FROM 0",          "FROM 0 -1",  "FROM a 0",        "FROM 0 0 0",
-        "COUNT", "COUNT 0",         "COUNT 1001", "COUNT 1 COUNT 1", "COUNT -1",
-        "x",     "FROM 0 0 FROM 0", "COUNT 1 x"};
+    static const struct {
+        const char *words, *problem;
+    } bad[] = {{"FROM", "'FROM' needs two values"},
+               {"FROM 0", "'FROM' needs two values"},
+               {"FROM 0 -1", "bad part"},
+               {"FROM a 0", "bad part"},
+               {"FROM 0 0 0", "unknown option '0'"},
+               {"COUNT", "'COUNT' needs a value"},
+               {"COUNT 0", "bad part"},
+               {"COUNT 1001", "bad part"},
+               {"COUNT 1 COUNT 1", "'COUNT' is given twice"},
+               {"COUNT -1", "bad part"},
+               {"x", "unknown option 'x'"},
+               {"FROM 0 0 FROM 0", "'FROM' is given twice"},
+               {"COUNT 1 x", "unknown option 'x'"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char line[64];
-        snprintf(line, sizeof line, "BF.SHARDS k %s", bad[i]);
-        EXPECT_ERROR(c, "ERR", "bad part", line);
+        snprintf(line, sizeof line, "BF.SHARDS k %s", bad[i].words);
+        EXPECT_ERROR(c, "ERR", bad[i].problem, line);
     }
     EXPECT_ERROR(c, "ERR", "not found", "BF.SHARDS none FROM 0 0");
     CHECK_TIDY(s); /* which goes by the parts */

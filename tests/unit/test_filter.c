@@ -368,3 +368,144 @@ TEST(a_young_body_from_elsewhere_is_built_anew) {
     check_totals(memory);
     memory_free(memory);
 }
+
+/* A table that is as we make them stays as it is, byte by byte. */
+TEST(a_sound_young_body_is_taken_as_it_is) {
+    struct memory *memory = memory_new(&billion);
+    memory_add(memory, "u", 0, 20000);
+    const struct string *string = memory_string(memory, 0, 1);
+    struct memory *copy = memory_new(&billion);
+    CHECK(access_fill(&copy->access, 0, 1, true, string->bytes + HEADER_BYTES,
+                      string->nbytes - HEADER_BYTES) == NULL);
+    memory_end(copy);
+    CHECK_MEM(memory_string(copy, 0, 1)->bytes, memory_string(copy, 0, 1)->nbytes, string->bytes,
+              string->nbytes);
+    memory_free(copy);
+    memory_free(memory);
+}
+
+/* ---- what the turn must not change ---- */
+
+/* The item with which a shard turns may find all its bits set by others. It was not in the table, so it is new: were it
+ * taken for known, replicas would not be told of it and not turn the shard. */
+TEST(the_item_that_turns_a_shard_is_new) {
+    const struct filter_options options = {.error = 0.25,
+                                           .capacity = 200000,
+                                           .expansion = 0,
+                                           .seed = 3,
+                                           .id = 7,
+                                           .shard_bytes = 8 << 20};
+    struct memory *memory = memory_new(&options);
+    const struct layout *layout = &descriptor_of(memory)->layers[0].layout;
+    REQUIRE(layout->nshards == 1 && young_begins(layout));
+    const uint32_t limit = young_limit(layout, 0);
+    CHECK_INT(memory_add(memory, "u", 0, limit), limit);
+    const struct string *string = memory_string(memory, 0, 0);
+    REQUIRE(header_form(string->bytes) == FORM_YOUNG);
+    uint8_t *blocks = calloc(1, layout_shard_bytes(layout));
+    young_pour(layout, string->bytes + HEADER_BYTES,
+               (uint32_t)((string->nbytes - HEADER_BYTES) / YOUNG_ENTRY_BYTES), blocks);
+    uint64_t n = 0;
+    for (;; n++) {
+        char item[32];
+        const int length = snprintf(item, sizeof item, "v%llu", (unsigned long long)n);
+        const struct item_hash hash = layout_hash(item, (size_t)length, 3);
+        const uint32_t block = layout_place(layout, hash.place).block;
+        if (layout_test(layout, blocks + block * layout_block_bytes(layout), hash.bits)) break;
+    }
+    CHECK_INT(memory_add(memory, "v", n, 1), 1);
+    CHECK_UINT(count_young(memory, 0), 0);
+    CHECK_UINT(descriptor_nitems(descriptor_of(memory)), limit + 1);
+    CHECK_INT(memory_add(memory, "v", n, 1), 0);
+    free(blocks);
+    memory_free(memory);
+}
+
+/* ---- items that somebody chose ---- */
+
+static bool shard_has(const struct memory *memory, const struct shard *shard, uint32_t block,
+                      uint64_t bits) {
+    const struct layout *layout = &descriptor_of(memory)->layers[0].layout;
+    return shard->capacity
+               ? young_find(shard->body, shard->capacity, block, bits)
+               : layout_test(layout, shard->body + block * layout_block_bytes(layout), bits);
+}
+
+/* All of them want the same entry: the shard turns before searches get long. */
+TEST(items_aimed_at_one_entry_make_a_shard_turn) {
+    struct memory *memory = memory_new(&billion);
+    struct shard *shard = access_create(&memory->access, 0, 0);
+    for (uint32_t i = 0; i < 600; i++) {
+        CHECK_INT(shard->capacity != 0, i <= YOUNG_MAX_PROBES);
+        if (shard->capacity)
+            CHECK(access_add_young(&memory->access, 0, 0, shard, i, (uint64_t)i << 40 | 5));
+    }
+    for (uint32_t i = 0; i <= YOUNG_MAX_PROBES; i++)
+        CHECK(shard_has(memory, shard, i, (uint64_t)i << 40 | 5));
+    memory_end(memory);
+    check_totals(memory);
+    memory_free(memory);
+}
+
+/* Two groups that fit into a table in the order in which they came, but not in the order of the table, which wraps. */
+TEST(a_table_that_can_not_be_doubled_turns) {
+    struct memory *memory = memory_new(&billion);
+    struct shard *shard = access_create(&memory->access, 0, 0);
+    uint64_t bits[769];
+    for (uint32_t i = 0; i < 769; i++) {
+        const uint64_t home = i < 300 ? 2047 - 99 : i < 600 ? 150 : 600 + i % 300;
+        bits[i] = (uint64_t)(i + 1) << 40 | home;
+        CHECK(access_add_young(&memory->access, 0, 0, shard, i, bits[i]));
+        if (i == 767) CHECK_UINT(shard->capacity, 1024);
+    }
+    CHECK_UINT(shard->capacity, 0);
+    for (uint32_t i = 0; i < 769; i++) CHECK(shard_has(memory, shard, i, bits[i]));
+    memory_end(memory);
+    check_totals(memory);
+    memory_free(memory);
+}
+
+/* ---- counts ---- */
+
+/* Somebody puts back an old state of a string, again and again: the count of bytes is wrong then, but never so wrong that
+ * the descriptor could not be read again. */
+TEST(old_strings_put_back_do_not_spoil_the_descriptor) {
+    const struct filter_options options = {.error = 1e-3,
+                                           .capacity = 100000,
+                                           .expansion = 0,
+                                           .seed = 5,
+                                           .id = 7,
+                                           .shard_bytes = 8 << 20};
+    struct memory *memory = memory_new(&options);
+    memory_add(memory, "u", 0, 10);
+    struct string *string = memory_string(memory, 0, 0);
+    uint8_t *old = malloc(string->nbytes);
+    const size_t nbytes = string->nbytes;
+    memcpy(old, string->bytes, nbytes);
+    for (uint64_t round = 0; round < 5; round++) {
+        memory_add(memory, "v", round * 1000, 1000);
+        CHECK_UINT(count_young(memory, 0), 0);
+        CHECK(descriptor_problem(descriptor_of(memory)) == NULL);
+        CHECK_INT(memory_nbytes, (long long)descriptor_nstored(descriptor_of(memory)));
+        free(string->bytes);
+        string->bytes = malloc(nbytes);
+        string->nbytes = nbytes;
+        memcpy(string->bytes, old, nbytes);
+    }
+    free(old);
+    memory_free(memory);
+}
+
+/* Tables are one part of a dump, however large the shard is and however long it had to wait. */
+TEST(a_table_is_never_longer_than_a_part_of_a_dump) {
+    for (uint32_t nblocks = 512; nblocks <= 4u << 20; nblocks *= 2) {
+        const struct layout layout = {
+            .nshards = 1000, .nblocks = nblocks, .block_log2 = 10, .nprobes = 9};
+        for (uint32_t shard = 0; shard < 1000; shard++) {
+            const size_t nbytes = young_bytes(young_capacity_for(young_last_limit(&layout, shard)));
+            CHECK(nbytes <= YOUNG_MAX_BYTES && nbytes < layout_shard_bytes(&layout));
+            CHECK(young_capacity(&layout, nbytes) != 0);
+        }
+        CHECK_UINT(young_capacity(&layout, young_bytes(1u << 20)), 0);
+    }
+}

@@ -7,9 +7,7 @@
 #include <string.h>
 
 #define N(array) (sizeof(array) / sizeof((array)[0]))
-#define ALL                                                                                        \
-    (OPTION_ERROR | OPTION_CAPACITY | OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SEED |         \
-     OPTION_SHARDSIZE | OPTION_NOCREATE | OPTION_ITEMS)
+#define ALL      OPTIONS_INSERT
 
 static struct word word(const char *text) {
     return (struct word){text, strlen(text)};
@@ -143,14 +141,20 @@ TEST(capacities) {
 
 /* Splits at blanks and parses, with defaults that no test sets. */
 static bool parse(struct options *options, unsigned allowed, const char *line) {
-    static char copy[512];
-    struct word words[32];
+    static char copy[1024];
+    static char prefix[] = "default";
+    struct word words[100];
     size_t n = 0;
     snprintf(copy, sizeof copy, "%s", line);
     for (char *save, *at = strtok_r(copy, " ", &save); at; at = strtok_r(NULL, " ", &save))
         words[n++] = word(at);
-    *options =
-        (struct options){.error = 0.125, .capacity = 77, .expansion = 9, .shard_bytes = 5555};
+    *options = (struct options){
+        .error = 0.125,
+        .capacity = 77,
+        .expansion = 9,
+        .shard_bytes = 5555,
+        .count = 55,
+        .adoption = {.recipe = recipe_default, .prefix = prefix, .prefix_length = 7}};
     return options_parse(options, words, n, allowed);
 }
 
@@ -184,7 +188,100 @@ TEST(options_set_their_fields_and_no_others) {
           o.shard_bytes == 8192 && o.nwords == 11);
     /* As many words as options can take. */
     CHECK(parse(&o, ALL, "ERROR 0.1 CAPACITY 1 SEED 1 SHARDSIZE 4096 NONSCALING ITEMS x"));
-    CHECK(o.nwords <= OPTIONS_MAX_WORDS);
+    CHECK(o.nwords < options_max_words(ALL));
+}
+
+TEST(options_of_adopted_strings) {
+    struct options o;
+    CHECK(parse(&o, OPTIONS_ADOPT, ""));
+    CHECK(o.given == 0 && o.nwords == 0);
+    CHECK(o.adoption.prefix_length == 7 && !o.adoption.numbered);
+    CHECK(memcmp(&o.adoption.recipe, &recipe_default, sizeof recipe_default) == 0);
+    CHECK(parse(&o, OPTIONS_ADOPT, "prefix seen: blocks 256 bits 9 digest md5 expansion 4"));
+    CHECK(o.adoption.prefix_length == 5 && memcmp(o.adoption.prefix, "seen:", 5) == 0);
+    CHECK(o.adoption.numbered && o.adoption.recipe.nstrings == 256);
+    CHECK(o.adoption.recipe.log2_bits == 9 && o.adoption.recipe.digest == RECIPE_MD5);
+    CHECK(o.expansion == 4 && o.nwords == 10);
+    CHECK(parse(&o, OPTIONS_ADOPT, "SEEDS 3 5 18446744073709551615 0 DIGEST NONE NONSCALING"));
+    CHECK(o.adoption.recipe.nseeds == 3 && o.adoption.recipe.seeds[0] == 5 &&
+          o.adoption.recipe.seeds[1] == UINT64_MAX && o.adoption.recipe.seeds[2] == 0);
+    CHECK(o.adoption.recipe.digest == RECIPE_NONE && o.expansion == 0 && o.nwords == 8);
+    CHECK(parse(&o, OPTIONS_ADOPT, "BITS 32 BLOCKS 1"));
+    CHECK(o.adoption.numbered && o.adoption.recipe.log2_bits == 32);
+    char line[1024] = "PREFIX p BLOCKS 2 BITS 20 DIGEST MD5 EXPANSION 2 SEEDS 64";
+    for (int i = 0; i < 64; i++) snprintf(line + strlen(line), 16, " %d", i);
+    CHECK(parse(&o, OPTIONS_ADOPT, line));
+    CHECK(o.adoption.recipe.nseeds == 64 && o.adoption.recipe.seeds[63] == 63);
+    CHECK(o.nwords < options_max_words(OPTIONS_ADOPT));
+    CHECK(options_max_words(OPTIONS_ADOPT) <= OPTIONS_MAX_WORDS);
+}
+
+TEST(bad_options_of_adopted_strings) {
+    static const struct {
+        const char *line, *problem;
+    } cases[] = {
+        {"CAPACITY 5", "ERR unknown option 'CAPACITY'"},
+        {"BITS 9 bits 9", "ERR option 'bits' is given twice"},
+        {"PREFIX", "ERR option 'PREFIX' needs a value"},
+        {"BLOCKS 0", "ERR bad number of blocks: from 1 to 256 are possible"},
+        {"BLOCKS 257", "ERR bad number of blocks: from 1 to 256 are possible"},
+        {"BITS 8", "ERR bad bits: a number from 9 to 32 is needed, for strings of 2^bits bits"},
+        {"BITS 33", "ERR bad bits: a number from 9 to 32 is needed, for strings of 2^bits bits"},
+        {"SEEDS", "ERR option 'SEEDS' needs a value"},
+        {"SEEDS 0", "ERR bad number of seeds: from 1 to 64 are possible"},
+        {"SEEDS 65", "ERR bad number of seeds: from 1 to 64 are possible"},
+        {"SEEDS 3 1 2", "ERR fewer seeds than SEEDS announces"},
+        {"SEEDS 2 1 DIGEST MD5",
+         "ERR bad seed: a whole number from 0 to 18446744073709551615 is needed"},
+        {"DIGEST SHA1", "ERR bad digest: MD5 or NONE is needed"},
+        {"EXPANSION 2 NONSCALING",
+         "ERR nonscaling filters cannot expand: give EXPANSION or NONSCALING, not both"},
+        {"BLOCKS 2 DIGEST NONE", "ERR several strings need the digest that chooses one of them"},
+    };
+    for (size_t i = 0; i < N(cases); i++) {
+        struct options o;
+        if (!CHECK(!parse(&o, OPTIONS_ADOPT, cases[i].line))) CHECK_FAIL("%s", cases[i].line);
+        CHECK_STR(o.problem, cases[i].problem);
+    }
+    static char huge[65536];
+    memset(huge, 'p', sizeof huge);
+    struct word words[] = {{"PREFIX", 6}, {huge, 65535}};
+    struct options o = {.adoption = {.recipe = recipe_default}};
+    CHECK(options_parse(&o, words, 2, OPTIONS_ADOPT));
+    CHECK_UINT(o.adoption.prefix_length, 65535);
+    words[1].length = 65536;
+    o.given = 0;
+    CHECK(!options_parse(&o, words, 2, OPTIONS_ADOPT));
+    CHECK_STR(o.problem, "ERR bad prefix: from 1 to 65535 bytes are needed");
+    words[1].length = 0;
+    o.given = 0;
+    CHECK(!options_parse(&o, words, 2, OPTIONS_ADOPT));
+}
+
+TEST(parts_of_a_list_of_shards) {
+    struct options o;
+    CHECK(parse(&o, OPTIONS_SHARDS, ""));
+    CHECK(o.given == 0 && o.from_layer == 0 && o.from_shard == 0 && o.count == 55);
+    CHECK(parse(&o, OPTIONS_SHARDS, "count 1000 from 3 18446744073709551615"));
+    CHECK(o.count == 1000 && o.from_layer == 3 && o.from_shard == UINT64_MAX && o.nwords == 5);
+    static const struct {
+        const char *line, *problem;
+    } cases[] = {
+        {"FROM", "ERR option 'FROM' needs two values"},
+        {"FROM 0", "ERR option 'FROM' needs two values"},
+        {"FROM 0 -1", "ERR bad part: FROM needs the numbers of a layer and of a shard"},
+        {"FROM a 0", "ERR bad part: FROM needs the numbers of a layer and of a shard"},
+        {"FROM 0 0 0", "ERR unknown option '0'"},
+        {"FROM 0 0 FROM 0", "ERR option 'FROM' is given twice"},
+        {"COUNT", "ERR option 'COUNT' needs a value"},
+        {"COUNT 0", "ERR bad part: COUNT needs a whole number from 1 to 1000"},
+        {"COUNT 1001", "ERR bad part: COUNT needs a whole number from 1 to 1000"},
+        {"ITEMS", "ERR unknown option 'ITEMS'"},
+    };
+    for (size_t i = 0; i < N(cases); i++) {
+        if (!CHECK(!parse(&o, OPTIONS_SHARDS, cases[i].line))) CHECK_FAIL("%s", cases[i].line);
+        CHECK_STR(o.problem, cases[i].problem);
+    }
 }
 
 TEST(bad_options_are_refused_in_words) {

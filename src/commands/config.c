@@ -1,6 +1,7 @@
-/* An argument sets what a setting's default is; redis.conf and CONFIG SET override it. So a CONFIG REWRITE, which
- * writes the loadmodule line as well as changed settings, is read back as it was meant. */
-#include "config.h"
+/* A module argument sets the default of a setting; redis.conf and CONFIG SET override it. So the
+ * file that CONFIG REWRITE writes, with the loadmodule line and the changed settings, is read back
+ * as it was meant. */
+#include "commands/config.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,18 +15,19 @@
 struct config config = {
     .error_rate = 0.01, .initial_size = 100, .expansion = 2, .shard_bytes = DEFAULT_SHARD_BYTES};
 
+/* What is wrong with a value, without the code that the server adds itself. */
+static const char *problem_of(const struct options *options) {
+    return options->problem + strlen("ERR ");
+}
+
 /* ---- bf.error-rate: a string for Redis, which has no settings with fractions ---- */
 
 static char error_rate_text[64];
 static RedisModuleString *error_rate_string; /* what CONFIG GET shows: the user's own spelling */
 
-static bool set_error_rate(struct word word, const char **problem) {
-    static struct options options;
-    if (!options_set_error(&options, word)) {
-        *problem = options.problem + strlen("ERR "); /* the server has its own code for it */
-        return false;
-    }
-    config.error_rate = options.error;
+static bool set_error_rate(struct word word, struct options *options) {
+    if (!options_set_error(options, word)) return false;
+    config.error_rate = options->error;
     snprintf(error_rate_text, sizeof error_rate_text, "%.*s", (int)word.length, word.text);
     return true;
 }
@@ -42,8 +44,9 @@ static int ErrorRateSet(const char *name, RedisModuleString *value, void *data,
                         RedisModuleString **err) {
     (void)name;
     (void)data;
-    const char *problem;
-    if (set_error_rate(word_of(value), &problem)) return REDISMODULE_OK;
+    struct options options;
+    if (set_error_rate(word_of(value), &options)) return REDISMODULE_OK;
+    const char *problem = problem_of(&options);
     *err = RedisModule_CreateString(NULL, problem, strlen(problem));
     return REDISMODULE_ERR;
 }
@@ -87,10 +90,10 @@ static bool names(struct word word, const char *name, const char *legacy) {
 }
 
 static bool read_argument(RedisModuleCtx *ctx, struct word name, struct word value) {
-    const char *problem;
+    struct options options;
     if (names(name, "error-rate", "ERROR_RATE")) {
-        if (set_error_rate(value, &problem)) return true;
-        RedisModule_Log(ctx, "warning", "bad value for ERROR_RATE: %s", problem);
+        if (set_error_rate(value, &options)) return true;
+        RedisModule_Log(ctx, "warning", "bad value for ERROR_RATE: %s", problem_of(&options));
         return false;
     }
     for (size_t i = 0; i < NNUMBERS; i++) {
@@ -152,8 +155,8 @@ static void server_setting(RedisModuleCtx *ctx, const char *name, char *text, si
     RedisModule_FreeCallReply(reply);
 }
 
-/* The volatile policies are harmless: they take keys that expire, shards do not, and with a filter's own key all of
- * it goes. */
+/* The volatile policies are harmless. They evict keys that expire; shards never do, and when a
+ * filter's own key goes, all of the filter goes. */
 void config_warn_of_eviction(RedisModuleCtx *ctx) {
     char policy[64], limit[64];
     server_setting(ctx, "maxmemory-policy", policy, sizeof policy);

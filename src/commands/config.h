@@ -14,7 +14,8 @@ struct config {
 };
 extern struct config config;
 
-/* Reads the module's arguments and registers bf.error-rate and the others; false after logging why not. */
+/* Reads the module's arguments and registers bf.error-rate and the others; false after logging why
+ * not. */
 bool config_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 /* Warns in the log if the server's settings let it evict shards. */
