@@ -120,12 +120,12 @@ static int reply_unfinished(RedisModuleCtx *ctx, const struct healing *healing) 
     char text[200];
     if (healing->full)
         snprintf(text, sizeof text,
-                 "OOM 'maxmemory' is used up: %zu lost shards were healed, others are left",
+                 "OOM 'maxmemory' is used up: %zu lost shards were healed, others are not",
                  healing->npairs);
     else
         snprintf(text, sizeof text,
-                 "TRYAGAIN %zu lost shards were healed, more strings are to be looked at: send "
-                 "BF.HEAL again",
+                 "TRYAGAIN %zu lost shards were healed, but not all were checked yet: send BF.HEAL "
+                 "again",
                  healing->npairs);
     return RedisModule_ReplyWithError(ctx, text);
 }
