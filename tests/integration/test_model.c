@@ -436,8 +436,8 @@ static int pass_chunk(World *world, const char *from, const char *to, long long 
     return passed;
 }
 
-/* Copies a filter in chunks. Half the time items are added to it in between: then the copy has what there was when it
- * began, perhaps more, and a filter that has grown must be copied again. */
+/* Copies a filter in chunks. Half the time items are added to it in between: then the copy has what
+ * there was when it began, perhaps more, and a filter that has grown must be copied again. */
 static bool copy_in_chunks(World *world, const Op *op) {
     const Value *from = &world->model.at[op->db][op->name];
     Value *to = &world->model.at[op->db][op->name2], before = *from;
