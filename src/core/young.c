@@ -53,7 +53,7 @@ uint32_t young_capacity(const struct layout *layout, size_t nbytes) {
     const uint32_t base = base_of(layout);
     const uint32_t most = young_capacity_for((base ? base : YOUNG_FIRST) * 2 * PATIENCE);
     if (!young_begins(layout) || capacity * YOUNG_ENTRY_BYTES != nbytes || capacity < YOUNG_FIRST ||
-        capacity > most || (capacity & (capacity - 1)) != 0)
+        capacity > most || (capacity & (capacity - 1)) != 0 || nbytes >= layout_shard_bytes(layout))
         return 0;
     return (uint32_t)capacity;
 }

@@ -514,4 +514,12 @@ TEST(a_table_is_never_longer_than_a_part_of_a_dump) {
         }
         CHECK_UINT(young_capacity(&layout, young_bytes(1u << 20)), 0);
     }
+    for (uint32_t nblocks = 1; nblocks < 2048; nblocks++) {
+        const struct layout layout = {
+            .nshards = 10, .nblocks = nblocks, .block_log2 = 10, .nprobes = 9};
+        CHECK(young_capacity(&layout, young_bytes(YOUNG_FIRST)) == YOUNG_FIRST);
+        for (uint32_t capacity = YOUNG_FIRST; capacity <= 1u << 20; capacity *= 2)
+            CHECK(young_capacity(&layout, young_bytes(capacity)) == 0 ||
+                  young_bytes(capacity) < layout_shard_bytes(&layout));
+    }
 }
