@@ -82,7 +82,7 @@ chosen = $(if $(ONLY),$(shell ONLY='$(ONLY)' scripts/run-tests --list $(1)),$(1)
 build = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
 
-.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers \
+.PHONY: all build-fuzz run test unit integration soak crashtest build-tests test-clients test-servers \
 	test-upgrade 	fuzz fuzz-afl analyze demo worker \
 	deps format check-format check-rooms check-lines \
 	clean help FORCE
@@ -228,6 +228,7 @@ build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(CORE) $(wildcard src/core/*.h)
 	$(call say,AFL,$@)
 	$(Q)AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer \
 		-o $@ $< $(CORE) $(LIBS)
+build-fuzz: $(FUZZ)
 fuzz: $(FUZZ)
 	@tests/fuzz/run $(or $(SECONDS),60) $^
 fuzz-afl: $(FUZZ:build/fuzz/%=build/afl/%)
