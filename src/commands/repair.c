@@ -24,6 +24,7 @@ static struct heal_cursor {
     uint32_t shard;
     uint64_t nbytes;  /* of the layer's strings before this one */
     uint64_t nstored; /* what the layer was thought to have when the last command stopped */
+    bool changed;     /* it is thought to have something else now: nbytes is not true any more */
 } unfinished;
 
 struct healing {
@@ -85,20 +86,26 @@ static bool heal(struct healing *healing) {
     if (at->id != descriptor->id) *at = (struct heal_cursor){.id = descriptor->id};
     for (; at->layer < descriptor->nlayers; at->layer++, at->shard = 0) {
         const struct layer *layer = &descriptor->layers[at->layer];
-        const bool whole = at->shard == 0 || at->nstored == layer->nstored;
-        if (at->shard == 0) at->nbytes = 0;
+        if (at->shard == 0) {
+            at->nbytes = 0;
+            at->changed = false;
+        } else if (at->nstored != layer->nstored) {
+            at->changed = true;
+        }
         for (; at->shard < layer_nstrings(layer); at->shard++) {
             if (!layer_shard_created(layer, at->shard) && !layer->adoption) continue;
             size_t nbytes;
             if (healing->nstrings++ == MAX_STRINGS || healing->nbytes >= MAX_BYTES ||
                 (healing->full = !heal_string(healing, at->layer, at->shard, &nbytes))) {
                 at->nstored = layer->nstored;
+                /* Nobody knows when there will be memory, and what is lost until then. */
+                if (healing->full) *at = (struct heal_cursor){0};
                 return false;
             }
             at->nbytes += nbytes;
         }
         /* A lost string took its length with it: now all of them are known, unless strings changed between commands. */
-        if (whole && !layer->adoption && !layer_is_joined(layer))
+        if (!at->changed && !layer->adoption && !layer_is_joined(layer))
             healing->recounted |= access_recount(access, at->layer, at->nbytes);
     }
     *at = (struct heal_cursor){0};

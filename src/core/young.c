@@ -40,7 +40,7 @@ uint32_t young_last_limit(const struct layout *layout, uint32_t shard) {
 }
 
 /* The smallest table with room for one more than nitems. */
-static uint32_t capacity_for(uint32_t nitems) {
+uint32_t young_capacity_for(uint32_t nitems) {
     uint32_t capacity = YOUNG_FIRST;
     while (!young_has_room(capacity, nitems)) capacity *= 2;
     return capacity;
@@ -49,7 +49,7 @@ static uint32_t capacity_for(uint32_t nitems) {
 uint32_t young_capacity(const struct layout *layout, size_t nbytes) {
     const size_t capacity = nbytes / YOUNG_ENTRY_BYTES;
     const uint32_t base = base_of(layout);
-    const uint32_t most = capacity_for((base ? base : YOUNG_FIRST) * 2 * PATIENCE);
+    const uint32_t most = young_capacity_for((base ? base : YOUNG_FIRST) * 2 * PATIENCE);
     if (!young_begins(layout) || capacity * YOUNG_ENTRY_BYTES != nbytes || capacity < YOUNG_FIRST ||
         capacity > most || (capacity & (capacity - 1)) != 0)
         return 0;

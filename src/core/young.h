@@ -52,6 +52,9 @@ uint32_t young_last_limit(const struct layout *layout, uint32_t shard);
 /* How many entries a table of so many bytes has; 0 if a table of this layout can't be so long. */
 uint32_t young_capacity(const struct layout *layout, size_t nbytes);
 
+/* The smallest table with room for one more than nitems. */
+uint32_t young_capacity_for(uint32_t nitems);
+
 bool young_find(const uint8_t *table, uint32_t capacity, uint32_t block, uint64_t bits);
 
 /* Is there room for another item? */

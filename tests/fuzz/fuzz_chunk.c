@@ -4,6 +4,7 @@
 
 #include "core/chunk.h"
 #include "core/encoding.h"
+#include "core/young.h"
 
 /* Memory in proportion: descriptors are allocated through this. */
 static size_t nasked;
@@ -18,6 +19,20 @@ static void *counted_realloc(void *old, size_t nbytes) {
     return realloc(old, nbytes);
 }
 
+/* The table of a young shard, as it is taken in: rebuilt, if need be, it is as we make them. */
+static void check_young(const struct layout *layout, const struct part *part) {
+    const uint32_t capacity = young_capacity(layout, part->nbytes);
+    uint32_t nitems, nagain;
+    HOLDS(part->part == 0 && capacity != 0 && young_begins(layout));
+    if (young_is_sound(layout, part->bytes, capacity, &nitems)) return;
+    uint8_t *table = calloc(1, part->nbytes);
+    if (young_rehash(layout, part->bytes, capacity, table, capacity, &nitems) &&
+        nitems <= capacity / 4 * 3)
+        HOLDS(young_is_sound(layout, table, capacity, &nagain) && nagain == nitems);
+    HOLDS(nitems <= capacity);
+    free(table);
+}
+
 /* Reads all parts of a data chunk for a target; each lies inside the chunk and inside its shard. */
 static void check_data(const struct chunk *chunk, const struct descriptor *target) {
     if (chunk_check_data(chunk, target)) return;
@@ -29,6 +44,7 @@ static void check_data(const struct chunk *chunk, const struct descriptor *targe
         HOLDS(part.shard < layout->nshards);
         HOLDS((uint64_t)part.part * CHUNK_PART_BYTES + part.nbytes <= layout_shard_bytes(layout));
         HOLDS(part.bytes >= chunk->body && part.bytes + part.nbytes <= chunk->body + chunk->nbody);
+        if (part.young) check_young(layout, &part);
         if (part.nbytes) HOLDS(part.bytes[0] + part.bytes[part.nbytes - 1] >= 0);
     }
 }

@@ -21,15 +21,15 @@ static int below(uint64_t *random, int n) {
 }
 
 static const int weights[NOPS] = {
-    [OP_ADD] = 60,     [OP_MADD] = 150,          [OP_INSERT] = 40,         [OP_EXISTS] = 30,
-    [OP_MEXISTS] = 60, [OP_CARD] = 10,           [OP_RESERVE] = 60,        [OP_DEL] = 15,
-    [OP_UNLINK] = 15,  [OP_EXPIRE_NOW] = 10,     [OP_EXPIRE_LATER] = 15,   [OP_SET] = 15,
-    [OP_STORE] = 5,    [OP_RENAME] = 40,         [OP_RENAMENX] = 20,       [OP_COPY] = 50,
-    [OP_MOVE] = 40,    [OP_SWAPDB] = 15,         [OP_DUMP] = 25,           [OP_RESTORE] = 30,
-    [OP_FLUSHDB] = 5,  [OP_FLUSHALL] = 1,        [OP_EXPIRE_SOON] = 15,    [OP_DAMAGE] = 20,
-    [OP_MULTI] = 60,   [OP_BGSAVE] = 4,          [OP_REWRITE] = 4,         [OP_RELOAD] = 3,
-    [OP_PAUSE] = 2,    [OP_RESTART_PRIMARY] = 2, [OP_RESTART_REPLICA] = 1, [OP_RESYNC] = 2,
-    [OP_SWITCH] = 2,   [OP_FAILOVER] = 1,        [OP_QUIET] = 6,
+    [OP_ADD] = 60,     [OP_MADD] = 150,      [OP_INSERT] = 40,         [OP_EXISTS] = 30,
+    [OP_MEXISTS] = 60, [OP_CARD] = 10,       [OP_RESERVE] = 60,        [OP_DEL] = 15,
+    [OP_UNLINK] = 15,  [OP_EXPIRE_NOW] = 10, [OP_EXPIRE_LATER] = 15,   [OP_SET] = 15,
+    [OP_STORE] = 5,    [OP_RENAME] = 40,     [OP_RENAMENX] = 20,       [OP_COPY] = 50,
+    [OP_MOVE] = 40,    [OP_SWAPDB] = 15,     [OP_DUMP] = 25,           [OP_RESTORE] = 30,
+    [OP_FLUSHDB] = 5,  [OP_FLUSHALL] = 1,    [OP_EXPIRE_SOON] = 15,    [OP_DAMAGE] = 20,
+    [OP_CHUNKS] = 20,  [OP_MULTI] = 60,      [OP_BGSAVE] = 4,          [OP_REWRITE] = 4,
+    [OP_RELOAD] = 3,   [OP_PAUSE] = 2,       [OP_RESTART_PRIMARY] = 2, [OP_RESTART_REPLICA] = 1,
+    [OP_RESYNC] = 2,   [OP_SWITCH] = 2,      [OP_FAILOVER] = 1,        [OP_QUIET] = 6,
 };
 
 static OpKind draw_kind(uint64_t *random, int nkinds) {
@@ -82,14 +82,28 @@ __attribute__((format(printf, 2, 3))) static void put(Args *args, const char *fo
 }
 
 static const char *const errors[] = {"0.01", "0.001", "0.0001"};
-static const unsigned capacities[] = {50, 200, 1000, 20000};
+
+/* What a filter is made for. Small shards are bitmaps from the start; large ones begin as tables of their items and turn
+ * when they hold 75 to 300 of them, so that they are met in both forms. */
+static const struct {
+    unsigned capacity, shard_bytes;
+    unsigned expansion; /* 0: one of the usual */
+} sizes[] = {
+    {50, 4096, 0},       {200, 8192, 0},    {1000, 4096, 0},     {20000, 8192, 0},
+    {20000, 4096, 0},    {50, 8192, 0},     {60000, 200000, 0},  {60000, 8 << 20, 0},
+    {200000, 131072, 0}, {50, 90000, 2000}, {1000, 131072, 300}, {400000, 131072, 0},
+};
 
 static bool op_fixed(const Op *op) {
     return (op->variant >> 8 & 3) == 0;
 }
 
+static unsigned op_size(const Op *op) {
+    return (op->variant >> 12) % (sizeof sizes / sizeof *sizes);
+}
+
 static unsigned op_capacity(const Op *op) {
-    return capacities[op->variant >> 4 & 3];
+    return sizes[op_size(op)].capacity;
 }
 
 static void put_options(Args *args, const Op *op) {
@@ -97,10 +111,11 @@ static void put_options(Args *args, const Op *op) {
         put(args, "NONSCALING");
     } else {
         put(args, "EXPANSION");
-        put(args, "%u", 2 + (op->variant >> 10 & 3));
+        const unsigned expansion = sizes[op_size(op)].expansion;
+        put(args, "%u", expansion ? expansion : 2 + (op->variant >> 10 & 3));
     }
     put(args, "SHARDSIZE");
-    put(args, "%u", 4096u << (op->variant >> 12 & 1));
+    put(args, "%u", sizes[op_size(op)].shard_bytes);
 }
 
 static void put_items(Args *args, const Op *op) {
@@ -216,6 +231,7 @@ void op_command(const Model *model, const Op *op, Args *args) {
 void op_describe(const Model *model, const Op *op, char *text, size_t room) {
     static const char *const others[NOPS] = {
         [OP_DAMAGE] = "damage and BF.HEAL of",
+        [OP_CHUNKS] = "copy in chunks of",
         [OP_MULTI] = "MULTI",
         [OP_BGSAVE] = "BGSAVE",
         [OP_REWRITE] = "BGREWRITEAOF",

@@ -71,6 +71,7 @@ typedef enum {
     NSIMPLE, /* the above are one command each, and may stand in a MULTI */
     OP_EXPIRE_SOON = NSIMPLE,
     OP_DAMAGE,
+    OP_CHUNKS,
     OP_MULTI,
     OP_BGSAVE,
     OP_REWRITE,

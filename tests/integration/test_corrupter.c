@@ -33,7 +33,11 @@ static const char *const shapes[][2] = {
     {"BF.RESERVE %s 0.0001 100000 SHARDSIZE 4096 SEED 6", "2"},
     {"BF.RESERVE %s 0.000001 2000 SHARDSIZE 8192 NONSCALING SEED 7", "100"},
     {"BF.RESERVE %s 0.25 1 SEED 8", "1"},
-    {"BF.RESERVE %s 0.01 1000000000 SEED 9", "0"}, /* empty */
+    {"BF.RESERVE %s 0.01 400000 SHARDSIZE 131072 NONSCALING SEED 10", "40"}, /* young shards */
+    {"BF.RESERVE %s 0.01 60000 SEED 11", "120"},                             /* near its turn */
+    {"BF.RESERVE %s 0.01 60000 SEED 12", "200"},                             /* it has turned */
+    {"BF.RESERVE %s 0.01 50 SHARDSIZE 90000 EXPANSION 2000 SEED 13", "250"}, /* young layer */
+    {"BF.RESERVE %s 0.01 1000000000 SEED 9", "0"},                           /* empty */
 };
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
 
@@ -712,7 +716,20 @@ static void damage(Client *c, const char *shard, size_t nbytes) {
     const unsigned offset = corrupt_draw((unsigned)nbytes), n = corrupt_draw(64);
     uint8_t noise[64];
     for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)corrupt_draw(256);
-    switch (corrupt_draw(10)) {
+    switch (corrupt_draw(13)) {
+    case 10: /* the number of items of a young shard */
+        ask(c, "SETRANGE %s 29 %b", shard, noise, (size_t)(1 + n % 4));
+        break;
+    case 11: /* behind the header one entry everywhere, or nothing but used ones */
+        ask(c, "EVAL %s 1 %s %b",
+            "local s = redis.call('GET', KEYS[1]) redis.call('SET', KEYS[1], string.sub(s, 1, 55) "
+            ".. "
+            "string.rep(ARGV[1], (#s - 55) / 12))",
+            shard, n % 2 ? (const uint8_t *)"\1\0\0\0abcdefgh" : noise, (size_t)12);
+        break;
+    case 12: /* young, whatever it was */
+        ask(c, "SETRANGE %s 28 %b", shard, "\1", (size_t)1);
+        break;
     case 0:
         ask(c, "SETRANGE %s %u %b", shard, offset, noise, (size_t)n);
         break;

@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NFILTERS = 4, MAX_ITEMS = 200000, MAX_PIPELINE = 12, MAX_BATCH = 40 };
+enum { NFILTERS = 6, MAX_ITEMS = 200000, MAX_PIPELINE = 12, MAX_BATCH = 40 };
 
 /* What was sent to a filter, and what of it was answered. Items are numbered. */
 typedef struct {
@@ -146,8 +146,10 @@ static void check_answered(Server *s) {
 
 /* New, small filters: most happens at a filter's first items. */
 static void renew(Server *s, unsigned round) {
-    static const char *const shapes[NFILTERS] = {"0.001 10", "0.0001 100000 SHARDSIZE 4096",
-                                                 "0.01 1 EXPANSION 1", NULL};
+    static const char *const shapes[NFILTERS] = {
+        "0.001 10", "0.0001 100000 SHARDSIZE 4096", "0.01 1 EXPANSION 1", NULL,
+        /* begin as tables, and turn at some 100 items */
+        "0.01 400000 SHARDSIZE 131072 NONSCALING", "0.01 50 SHARDSIZE 90000 EXPANSION 2000"};
     for (int f = 0; f < NFILTERS; f++) {
         if (round % 4 != 0 && f == 1) continue; /* this one lives longer */
         if (*sent[f].key) command_int(s->client, "DEL %s", sent[f].key);

@@ -411,6 +411,66 @@ static bool damage(World *world, const Op *op) {
     return ok;
 }
 
+/* The next chunk of a filter, loaded into another: 1, or 0 behind the last one, or -1. */
+static int pass_chunk(World *world, const char *from, const char *to, long long *iterator) {
+    redisReply *r = redisCommand(world->conn, "BF.SCANDUMP %s %lld", from, *iterator);
+    int passed = -1;
+    if (r && r->type == REDIS_REPLY_ARRAY) {
+        *iterator = r->element[0]->integer;
+        redisReply *loaded =
+            *iterator == 0 ? NULL
+                           : redisCommand(world->conn, "BF.LOADCHUNK %s %lld %b", to, *iterator,
+                                          r->element[1]->str, (size_t)r->element[1]->len);
+        if (*iterator == 0)
+            passed = 0;
+        else if (loaded && loaded->type == REDIS_REPLY_STATUS)
+            passed = 1;
+        else
+            wrong(world, "BF.LOADCHUNK %s answers %s", to, loaded ? loaded->str : "nothing");
+        if (loaded) freeReplyObject(loaded);
+    } else {
+        wrong(world, "BF.SCANDUMP %s answers %s", from, r && r->str ? r->str : "nothing");
+    }
+    if (r) freeReplyObject(r);
+    return passed;
+}
+
+/* Copies a filter in chunks. Half the time items are added to it in between: then the copy has what there was when it
+ * began, perhaps more, and a filter that has grown must be copied again. */
+static bool copy_in_chunks(World *world, const Op *op) {
+    const Value *from = &world->model.at[op->db][op->name];
+    Value *to = &world->model.at[op->db][op->name2], before = *from;
+    const char *name = model_names[op->name], *name2 = model_names[op->name2];
+    if (from->kind != FILTER || from == to) return true;
+    Op clear = *op, add = *op;
+    clear.kind = OP_DEL;
+    clear.name = op->name2;
+    add.kind = OP_MADD;
+    if (!simple(world, &clear)) return false;
+    long long iterator = 0;
+    int passed = 1;
+    for (int n = 0; passed == 1; n++) {
+        if (n == 1 && op->variant & 1 && !simple(world, &add)) return false;
+        passed = pass_chunk(world, name, name2, &iterator);
+    }
+    if (passed < 0 && op->variant & 1 && strstr(world->why, "has grown")) {
+        world->why[0] = '\0';
+        redisReply *r = redisCommand(world->conn, "DEL %s", name2);
+        if (r) freeReplyObject(r);
+        return true;
+    }
+    if (passed < 0) return false;
+    before.card = from->card;
+    *to = before;
+    for (int i = 0; i < NITEMS; i++) {
+        if (!value_contains(from, i) || value_contains(&before, i)) continue;
+        redisReply *r = redisCommand(world->conn, "BF.EXISTS %s i%d", name2, i);
+        value_set(to, i, r && r->type == REDIS_REPLY_INTEGER && r->integer == 1);
+        if (r) freeReplyObject(r);
+    }
+    return true;
+}
+
 /* ---- what happens to servers ---- */
 
 static void swap_roles(World *world) {
@@ -469,6 +529,8 @@ static bool step(World *world, const Op *op) {
     switch (op->kind) {
     case OP_DAMAGE:
         return damage(world, op);
+    case OP_CHUNKS:
+        return copy_in_chunks(world, op);
     case OP_MULTI:
         return several(world, op);
     case OP_BGSAVE:
