@@ -98,7 +98,7 @@ help:
 	@echo 'make soak          the model test for SECONDS=600, from SEED=n or from the clock'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which passes on the lines that nobody has seen (examples/worker)'
-	@echo 'make bench         against what a user has without us, and PEER=/path/to/module.so: two hours (bench/README.md)'
+	@echo 'make bench         against what a user has without us, and PEER=/path/to/module.so: over an hour (bench/README.md)'
 	@echo 'make bench-quick   the same on small filters: some minutes; make bench-latency: the longest moments alone'
 	@echo 'make bench-compare single items and batches of two builds: MODULES="before=/path/to/old.so"'
 	@echo 'make bench-core    the core without a server: ns and instructions per item'
