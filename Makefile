@@ -105,7 +105,7 @@ help:
 	@echo 'make soak          random commands against an exact set for SECONDS=600 (SEED=n repeats a run)'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which prints the input lines that are new (examples/worker)'
-	@echo 'make bench         compare with PEER=/path/to/module.so, sets and SETBIT; takes two hours (bench/README.md)'
+	@echo 'make bench         compare with PEER=/path/to/module.so, sets and SETBIT; takes over an hour (bench/README.md)'
 	@echo 'make bench-quick   the same on small filters: some minutes; make bench-latency: only the longest pauses'
 	@echo 'make bench-compare compare two builds: MODULES="before=/path/to/old.so"'
 	@echo 'make bench-core    the core alone, without a server: ns and instructions per item'
