@@ -54,7 +54,7 @@ class BloomTest(unittest.TestCase):
         self.bf.madd("k", "a", "b")
         info = self.bf.info("k")
         self.assertEqual((info.capacity, info.filterNum, info.insertedNum, info.expansionRate), (1000, 1, 2, 3))
-        self.assertGreater(info.size, 1000)
+        self.assertGreater(info.size, 100)  # two items in a table
         self.bf.create("fixed", 0.01, 10, noScale=True)
         self.assertIsNone(self.bf.info("fixed").expansionRate)
         with self.assertRaisesRegex(redis.ResponseError, "not found"):
