@@ -24,19 +24,19 @@ volatile sig_atomic_t connection_stop = 0;
 static volatile sig_atomic_t open_socket = -1; /* for connection_cut() */
 
 const char connection_usage[] =
-    "  -u, --url URL         redis://[user:password@]host[:port][/db], rediss:// with TLS,\n"
+    "  -u, --url URL         redis://[user:password@]host[:port][/db], rediss:// for TLS,\n"
     "                        unix://[user:password@]/path[?db=n]\n"
-    "  -H, --host NAME       server (127.0.0.1)\n"
-    "  -p, --port N          its port (6379)\n"
-    "  -a, --password TEXT   password; better in the environment, as REDISCLI_AUTH\n"
-    "      --user NAME       user, if it is not the default one\n"
+    "  -H, --host NAME       host name or address (127.0.0.1)\n"
+    "  -p, --port N          port (6379)\n"
+    "  -a, --password TEXT   password; the environment variable REDISCLI_AUTH is safer\n"
+    "      --user NAME       log in as this user\n"
     "  -n, --db N            database (0)\n"
 #ifdef WITH_TLS
-    "      --tls             encrypt\n"
+    "      --tls             use TLS\n"
 #else
-    "      --tls             encrypt: not with this worker, which was built without it\n"
+    "      --tls             use TLS; not possible here: this worker was built without it\n"
 #endif
-    "      --cacert FILE     authorities to trust, instead of the system's\n";
+    "      --cacert FILE     certificates to trust (the system's)\n";
 
 /* ---- words ---- */
 

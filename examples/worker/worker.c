@@ -403,18 +403,19 @@ static void look(struct worker *worker) {
 
 static const char usage[] =
     "usage: worker [options] < lines > new-lines\n"
-    "  -k, --key NAME        the filter (seen)\n"
-    "  -e, --error RATE      share of new lines that may be missed (1e-6), if the filter is made "
-    "now\n"
-    "  -c, --capacity N      lines to plan for (10000000), if the filter is made now\n"
-    "  -b, --batch N         lines per question (1000)\n"
-    "  -m, --max-line BYTES  longer lines are passed over, with a message (64 MB)\n"
-    "  -P, --progress        show progress on stderr, also if that is no terminal\n"
-    "  -q, --quiet           show none, and don't say that the filter is made\n"
-    "  -h, --help            this\n";
+    "Prints the lines that are not in the filter yet, and adds them to it.\n"
+    "  -k, --key NAME        name of the filter (seen)\n"
+    "  -e, --error RATE      for a new filter: share of new lines that may be missed (1e-6)\n"
+    "  -c, --capacity N      for a new filter: number of lines to plan for (10000000)\n"
+    "  -b, --batch N         lines per command (1000)\n"
+    "  -m, --max-line BYTES  skip longer lines, with a message (64 MB)\n"
+    "  -P, --progress        show progress on stderr, even if it is not a terminal\n"
+    "  -q, --quiet           no progress, and no message when the filter is created\n"
+    "  -h, --help            show this help\n";
 
-static const char ending[] = "Ends with 0 when all lines were dealt with, 1 if some were too long, "
-                             "2 after an error, 130 when interrupted.\n";
+static const char ending[] =
+    "Exit status: 0 if all lines were handled, 1 if some were too long, 2 after "
+    "an error, 130 if interrupted.\n";
 
 static _Noreturn void refuse(const char *problem, const char *value) {
     fprintf(stderr, "worker: %s%s%s\n", problem, value ? ": " : "", value ? value : "");

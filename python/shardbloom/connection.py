@@ -158,7 +158,7 @@ def add_options(parser: argparse.ArgumentParser, db: bool = True) -> None:
     """Adds the options that say which server is meant. The words are those of redis-cli, but for
     -h, which is help.
     """
-    group = parser.add_argument_group("server", "The words are those of redis-cli; -h is help.")
+    group = parser.add_argument_group("server", "As in redis-cli, except that -h is help.")
     group.add_argument(
         "-u",
         "--url",
@@ -167,21 +167,21 @@ def add_options(parser: argparse.ArgumentParser, db: bool = True) -> None:
             "redis://user:password@host:port/db, rediss:// for TLS, unix:///path?db=n for a socket"
         ),
     )
-    group.add_argument("-H", "--host", help=f"name or address (default: {Address.host})")
-    group.add_argument("-p", "--port", type=int, help=f"default: {Address.port}")
+    group.add_argument("-H", "--host", help=f"host name or address (default: {Address.host})")
+    group.add_argument("-p", "--port", type=int, help=f"port (default: {Address.port})")
     group.add_argument(
         "-a",
         "--password",
-        help="better: the environment variable REDISCLI_AUTH, which nobody else sees",
+        help="password; the environment variable REDISCLI_AUTH is safer",
     )
     group.add_argument("--user", metavar="NAME", help="log in as this user")
     if db:
         group.add_argument("-n", "--db", type=int, metavar="N", help="number of the database")
-    group.add_argument("--tls", action="store_true", help="encrypt")
+    group.add_argument("--tls", action="store_true", help="use TLS")
     group.add_argument(
-        "--cacert", metavar="FILE", help="certificates to trust (default: those of the system)"
+        "--cacert", metavar="FILE", help="certificates to trust (default: the system's)"
     )
-    group.add_argument("--cert", metavar="FILE", help="certificate to show to the server")
+    group.add_argument("--cert", metavar="FILE", help="client certificate")
     group.add_argument("--key", dest="cert_key", metavar="FILE", help="private key of --cert")
     group.add_argument("--insecure", action="store_true", help="accept any certificate")
 

@@ -10,8 +10,8 @@
 #define ERROR_EXISTS     "ERR item exists"
 #define ERROR_NOT_FOUND  "ERR not found"
 #define ERROR_FULL       "ERR non scaling filter is full"
-#define ERROR_LAST_LAYER "ERR the filter has as many layers as it can have and is full"
-#define ERROR_OOM        "OOM the item needs a new shard and 'maxmemory' is used up"
+#define ERROR_LAST_LAYER "ERR the filter is full and can't have more layers"
+#define ERROR_OOM        "OOM the item needs a new shard, but 'maxmemory' is used up"
 #define ERROR_NO_ITEMS   "ERR ITEMS and at least one item are needed"
 #define ERROR_TOO_LARGE  "ERR bad capacity: too large for the largest possible shards"
 #define ERROR_LONG_NAME  "ERR the filter's name is too long: 65535 bytes at most"
@@ -26,7 +26,7 @@
 #define ERROR_MIGRATING "TRYAGAIN shards of this filter are on their way between cluster nodes"
 #define ERROR_BAD_FIELD "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
 #define ERROR_MANY_SHARDS                                                                          \
-    "ERR the filter has more than 1000 shards: ask for parts of them, with FROM layer shard"
+    "ERR the filter has more than 1000 shards: list them in parts, with FROM layer shard"
 #define ERROR_BAD_ITERATOR "ERR bad iterator: a whole number is needed"
 #define ERROR_CHANGED                                                                              \
     "ERR bad iterator: it is not of this filter, or the filter has grown or was replaced since; "  \
@@ -40,7 +40,7 @@
     "ERR this filter has adopted strings, which are not copied in chunks; see docs/adopt.md"
 #define ERROR_MEMORY     "OOM not enough memory for the filter's descriptor"
 #define ERROR_OWN_NAME   "ERR the filter can't have the name of a string that it adopts"
-#define ERROR_NOT_BITMAP "ERR one of the strings to adopt is no string, or longer than 2^BITS bits"
+#define ERROR_NOT_BITMAP "ERR one of the keys to adopt is not a string, or longer than 2^BITS bits"
 #define ERROR_NOPERM     "NOPERM this user has no permissions to access one of the strings to adopt"
 #define ERROR_CROSSSLOT  "CROSSSLOT the strings to adopt must lie in the filter's cluster slot"
 #define ERROR_ADOPT_MOVING                                                                         \

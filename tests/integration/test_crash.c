@@ -79,8 +79,8 @@ static bool get_reply(redisContext *redis, long long *number) {
     return true;
 }
 
-/* One pipeline of batches. With `confirmed`, they count as answered only when a replica has them.
- */
+/* One pipeline of batches. With `confirmed`, they count as answered only when a replica has
+ * them. */
 static bool write_some(redisContext *redis, bool confirmed) {
     Flight flights[MAX_PIPELINE];
     const int n = 1 + (int)draw(MAX_PIPELINE);

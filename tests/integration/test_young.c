@@ -35,7 +35,8 @@ static void reserve(Client *c) {
     EXPECT(c, "+OK", "BF.RESERVE growing " GROWING);
 }
 
-/* Step by step, singly and by batches, every third item twice. All shards have turned at the end. */
+/* Step by step, singly and by batches, every third item twice. All shards have turned at the end.
+ */
 static void add_step(Client *c, int step) {
     const long long first = (long long)step * STEP_ITEMS;
     command_batches(c, "BF.MADD", "several", "i", first, STEP_ITEMS);
@@ -100,8 +101,8 @@ TEST(shards_show_their_state_and_fill) {
     CHECK_RANGE((double)server_info(s, "bf_bytes"), 4.0 * (64 << 10), 4.0 * (80 << 10));
 }
 
-/* The promise holds at capacity for a filter that began young. Two filters of the same seed, one filled by single
- * batches and so through every form, have the same bits in the end. */
+/* The promise holds at capacity for a filter that began young. Two filters of the same seed, one
+ * filled by single batches and so through every form, have the same bits in the end. */
 TEST(the_rate_at_capacity_is_as_promised) {
     enum { CAPACITY = 60000, NABSENT = 200000 };
     Server *s = server_start(NULL);
@@ -291,7 +292,8 @@ static const char *shard_of(Client *c, const char *key, size_t n) {
     return n < shards->elements ? shards->element[n]->element[1]->str : "";
 }
 
-/* Healed, a shard is young again, dense or young as it was; its bytes are counted anew, on the replica, too. */
+/* Healed, a shard is young again, dense or young as it was; its bytes are counted anew, on the
+ * replica, too. */
 TEST(healed_shards_begin_young) {
     Server *s = server_start(NULL), *replica = server_start(NULL);
     Client *c = s->client;
@@ -319,8 +321,8 @@ TEST(healed_shards_begin_young) {
     }
 }
 
-/* The copy of a filter of several layers in one lost string: healed, its descriptor can be read by replicas and from
- * files. */
+/* The copy of a filter of several layers in one lost string: healed, its descriptor can be read by
+ * replicas and from files. */
 TEST(a_copy_without_its_shared_string_heals) {
     Server *s = server_start("save 3600 1"), *replica = server_start(NULL);
     Client *c = s->client;
@@ -353,7 +355,8 @@ TEST(a_copy_without_its_shared_string_heals) {
     CHECK_INT(server_info(s, "bf_bytes"), 0);
 }
 
-/* An older state of a string is put back, and turns a second time: the file is read all the same. */
+/* An older state of a string is put back, and turns a second time: the file is read all the same.
+ */
 TEST(a_string_from_the_past_does_not_spoil_the_file) {
     Server *s = server_start("save 3600 1");
     Client *c = s->client;
@@ -375,8 +378,8 @@ TEST(a_string_from_the_past_does_not_spoil_the_file) {
     CHECK_INT(command_batches(s->client, "BF.MEXISTS", "copy", "i", 0, 10), 10);
 }
 
-/* A shard lost on a replica alone: of what the primary sends, all is applied whose shard is sound, and the loss is
- * seen. */
+/* A shard lost on a replica alone: of what the primary sends, all is applied whose shard is sound,
+ * and the loss is seen. */
 TEST(a_shard_lost_on_a_replica_alone) {
     Server *primary = server_start(NULL), *replica = server_start("replica-read-only no");
     Client *c = primary->client, *r = replica->client;
@@ -427,7 +430,8 @@ TEST(healing_large_shards_takes_little_memory) {
     CHECK_SAME_DATA(s, replica);
 }
 
-/* Even small strings take memory, here by their names: BF.HEAL stops, says so, and goes on when it may. */
+/* Even small strings take memory, here by their names: BF.HEAL stops, says so, and goes on when it
+ * may. */
 TEST(healing_stops_at_maxmemory) {
     Server *s = server_start(NULL), *replica = server_start(NULL);
     Client *c = s->client;
@@ -495,7 +499,8 @@ static long long add_some(Client *c, const char *key, int first) {
     return nadded;
 }
 
-/* Where a bitmap does not fit, items of shards that would turn are refused, and the others taken. */
+/* Where a bitmap does not fit, items of shards that would turn are refused, and the others taken.
+ */
 TEST(no_shard_turns_without_memory) {
     Server *s = server_start(NULL), *replica = server_start(NULL);
     Client *c = s->client;

@@ -3,14 +3,14 @@
     bfcopy -u redis://old:6379 --to redis://new:6379 seen
     bfcopy -u redis://old:6379/0 --to redis://new:6379/2 'crawl:*' --replace
 
-The source may run this module or RedisBloom (2.x, 8.x), the target runs this module. Both may be in
-use meanwhile: a filter appears at the target under its name when it is complete and verified, and
-not before. Either may be a cluster.
+The source may run this module or RedisBloom (2.x, 8.x); the target runs this module. Either may be
+a cluster, and both may be in use during the copy. A filter gets its name on the target only when it
+is complete and verified.
 
-Items that are added to the source during the copy may or may not be in it; the output tells when
-there were any. A second run with --replace catches up. If the filter grows a layer meanwhile, its
-copy is begun anew. A run that was interrupted leaves whole filters only: with --missing, the next
-one goes on with the rest.
+Items added to the source during the copy may be missing from it; the output says if there were any.
+Run it again with --replace to catch up. If the filter grows a layer meanwhile, its copy starts
+again. An interrupted run leaves only complete filters; run it again with --missing to copy the
+rest.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from shardbloom.format import CLASSIC, Descriptor, FormatError
 from shardbloom.progress import Progress, readable
 
 EPILOG = """exit status:
-  0    all is copied
-  2    an error: one or more filters are not
+  0    all filters were copied
+  2    an error: one or more filters were not copied
   130  Ctrl-C
 """
 
@@ -396,7 +396,7 @@ def arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "key", help="name of a filter, or a pattern as for KEYS; other types of keys are left out"
+        "key", help="name of a filter, or a pattern as for KEYS; other types of keys are skipped"
     )
     parser.add_argument(
         "--to",
@@ -405,14 +405,14 @@ def arguments() -> argparse.Namespace:
         help="server to copy to; the environment variable BF_TO does the same and hides a password",
     )
     parser.add_argument(
-        "--as", dest="name", metavar="NAME", help="name of the copy, if it shall have another one"
+        "--as", dest="name", metavar="NAME", help="name of the copy, if it differs"
     )
     exclusive = parser.add_mutually_exclusive_group()
     exclusive.add_argument(
-        "--replace", action="store_true", help="replace what exists under the name at the target"
+        "--replace", action="store_true", help="replace a key that has the name on the target"
     )
     exclusive.add_argument(
-        "--missing", action="store_true", help="copy only what does not exist at the target yet"
+        "--missing", action="store_true", help="copy only what does not exist on the target yet"
     )
     parser.add_argument(
         "--no-verify",
@@ -425,7 +425,7 @@ def arguments() -> argparse.Namespace:
         type=int,
         default=3,
         metavar="N",
-        help="how often to begin if the filter grows meanwhile (default: %(default)s)",
+        help="how often to start if the filter grows meanwhile (default: %(default)s)",
     )
     add_options(parser)
     options = parser.parse_args()

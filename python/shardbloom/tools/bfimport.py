@@ -1,12 +1,12 @@
-"""Streams a Redis SET into a filter, in batches, with a progress bar; an interrupted run goes on
-where it was.
+"""Streams a Redis SET into a filter, in batches, with a progress bar. An interrupted run can be
+continued.
 
     bfimport spider:dupefilter seen
     bfimport -u redis://old:6379 --to redis://new:6379 --error 0.0001 urls seen --verify
 
-The set is read with SSCAN and stays as it is; neither server is blocked for longer than a batch
-takes. An element that is already in the filter does no harm, so the same command may be repeated at
-any time: also while clients go on adding to both, to catch up. Set and filter may lie in clusters.
+The set is read with SSCAN and stays as it is. Neither server is blocked for longer than one batch
+takes. Adding an element twice does no harm, so you can repeat the command at any time to catch up,
+even while clients keep adding to both. Set and filter may be in clusters.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from shardbloom.progress import Progress
 
 EPILOG = """exit status:
   0    all elements are in the filter
-  1    --verify found elements that are not
+  1    --verify found elements that are not in the filter
   2    an error
-  130  Ctrl-C; the same command goes on
+  130  Ctrl-C; the same command continues
 """
 
 
@@ -281,16 +281,14 @@ def arguments() -> argparse.Namespace:
         "--state",
         metavar="FILE",
         help=(
-            "where the position is kept (default: a file in the current directory, named after the"
+            "where to keep the position (default: a file in the current directory, named after the"
             " arguments)"
         ),
     )
     parser.add_argument(
         "--restart",
         action="store_true",
-        help=(
-            "begin at the beginning. Needed if the set was deleted and made anew since the last run"
-        ),
+        help="start over; needed if the set was deleted and recreated since the last run",
     )
     add_options(parser)
     options = parser.parse_args()

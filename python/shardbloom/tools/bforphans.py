@@ -1,17 +1,17 @@
-"""Finds shards that no live filter owns, and removes them when told to.
+"""Finds shards that no live filter owns, and removes them on request.
 
-    bforphans                                 what is there
-    bforphans --remove                        and away with it
+    bforphans                                 lists them
+    bforphans --remove                        removes them
 
-The module removes the shards of a deleted filter by itself. This is the safety net for what it
-cannot see: a filter deleted while its cluster slot was on the move, shards copied by other tools, a
-server that ran without the module.
+The module removes the shards of a deleted filter by itself. This tool is for what the module can't
+see: a filter deleted while its cluster slot was moving, shards copied by other tools, a server that
+ran without the module.
 
-Every key named like a shard (bf:{tag}:id:layer:shard) is looked up with SCAN, in all databases, and
-in a cluster on all primaries; the server itself tells whether its filter lives (BF.OWNER). Keys
-found are asked about again after a while, and once more by the command that removes them: a filter
-that is being created, renamed, restored or migrated meanwhile is safe. Slots that are on the move
-are skipped; run again when they have arrived.
+It finds every key named like a shard (bf:{tag}:id:layer:shard) with SCAN, in all databases, and in
+a cluster on all primaries. The server itself says whether the shard's filter exists (BF.OWNER).
+Each orphan is checked again after a while, and once more by the command that removes it. A filter
+that is being created, renamed, restored or migrated meanwhile is safe. Slots that are moving are
+skipped; run it again when they have arrived.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from shardbloom.cluster import Node, Servers, is_on_the_way, redirection
 from shardbloom.connection import ERROR, FOUND, add_options, address_from, run, shown
 
 EPILOG = """exit status:
-  0    no orphans, or all that were found are removed
+  0    no orphans, or all were removed
   1    orphans were found and are still there
-  2    an error; or no orphans where one could look, but something was skipped:
-       moving slots, a node that does not answer
+  2    an error; or no orphans were found but something was skipped:
+       moving slots, or a node that does not answer
   130  Ctrl-C
 """
 
@@ -218,7 +218,7 @@ def arguments() -> argparse.Namespace:
         type=float,
         default=2,
         metavar="SECONDS",
-        help="time between finding and asking again (default: %(default)s)",
+        help="time before an orphan is checked again (default: %(default)s)",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
     add_options(parser)

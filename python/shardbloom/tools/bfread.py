@@ -1,8 +1,8 @@
-"""Asks a filter without the module: reads its descriptor and its shards as docs/format.md describes
-them.
+"""Queries a filter without the module's code: reads its descriptor and its shards as docs/format.md
+describes them.
 
     bfread seen https://example.com/          from a server: BF.DESCRIPTOR and GETRANGE
-    bfread seen < items                       the same; an item on each line of the input
+    bfread seen < items                       the same, with one item per line of input
     bfread --save DIR seen                    copies a filter from a server into files
     bfread --load DIR https://example.com/    from such files, without a server
     bfread --info seen                        what the descriptor says
@@ -40,7 +40,7 @@ except ImportError:
 
 EPILOG = """exit status:
   0    every item was answered
-  2    an error: some were not
+  2    an error: some items were not answered
   130  Ctrl-C
 """
 
@@ -223,19 +223,19 @@ def arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "words", nargs="*", metavar="KEY|ITEM", help="the filter, unless --load, then items"
+        "words", nargs="*", metavar="KEY|ITEM", help="the filter (not with --load), then items"
     )
     parser.add_argument(
         "--load", metavar="DIR", help="read the files that --save wrote; no KEY then"
     )
     parser.add_argument(
-        "--save", metavar="DIR", help="write descriptor and shards to files, ask nothing"
+        "--save", metavar="DIR", help="write the descriptor and the shards to files, and stop"
     )
-    parser.add_argument("--info", action="store_true", help="print the descriptor, ask nothing")
+    parser.add_argument("--info", action="store_true", help="print the descriptor, and stop")
     parser.add_argument(
         "--hex",
         action="store_true",
-        help="items are given in hexadecimal: for binary ones, and for the empty one",
+        help="items are in hexadecimal; use it for binary items and the empty one",
     )
     add_options(parser)
     options = parser.parse_args()

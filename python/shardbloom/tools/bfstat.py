@@ -1,15 +1,15 @@
-"""What the filters on a server or in a cluster are like, and how they get on.
+"""Shows all filters of a server or cluster: how full they are, and whether they are damaged.
 
     bfstat                              a live view; q quits
-    bfstat --once                       once, as text; also if the output is no terminal
+    bfstat --once                       once, as text; the default if the output is no terminal
     bfstat --json                       once, as JSON
     bfstat --prometheus                 once, in Prometheus's text format
-    bfstat --prometheus --listen 9121   the same whenever http://127.0.0.1:9121/metrics is asked for
+    bfstat --prometheus --listen 9121   the same, at http://127.0.0.1:9121/metrics
 
-For every filter: items and capacity, layers and how full each is, the rate of false positives to
-expect now beside the promised one, memory, and shards that are lost. Damaged filters come first,
-then the largest. The server is asked with SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO; a user
-who may not call one of these sees less. Fill is measured on a sample of the bits.
+For every filter it shows items and capacity, the layers and how full they are, the false-positive
+rate to expect now and the promised one, memory, and lost shards. Damaged filters come first, then
+the largest. It uses SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO; a user who may not call one
+of these sees less. Fill is estimated from a sample of the bits.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from shardbloom.survey import FilterState, LayerState, Rates, Survey
 
 EPILOG = """exit status:
   0    no filter is damaged
-  1    one is: shards are lost, or it can't be asked
-       (with --prometheus the numbers tell, and the status is 0)
+  1    a filter is damaged: shards are lost, or it can't be read
+       (with --prometheus the status is 0; the metrics show the damage)
   2    an error
   130  Ctrl-C
 """
@@ -382,7 +382,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--listen",
         metavar="[ADDRESS:]PORT",
-        help="with --prometheus: be an HTTP server (127.0.0.1)",
+        help="with --prometheus: serve HTTP (on 127.0.0.1)",
     )
     parser.add_argument(
         "--match", metavar="PATTERN", help="only filters whose name matches, as in KEYS"
@@ -392,7 +392,7 @@ def arguments() -> argparse.Namespace:
         type=float,
         default=2,
         metavar="SECONDS",
-        help="between two looks of the live view (%(default)s)",
+        help="time between refreshes of the live view (default: %(default)s)",
     )
     add_options(parser)
     options = parser.parse_args()
