@@ -82,7 +82,7 @@ chosen = $(if $(ONLY),$(shell ONLY='$(ONLY)' scripts/run-tests --list $(1)),$(1)
 build = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
 
-.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers \
+.PHONY: all build-fuzz run test unit integration soak crashtest build-tests test-clients test-servers \
 	test-upgrade 	fuzz fuzz-afl analyze demo worker \
 	deps format check-format check-rooms check-lines \
 	clean help FORCE
@@ -105,7 +105,7 @@ help:
 	@echo 'make soak          random commands against an exact set for SECONDS=600 (SEED=n repeats a run)'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which prints the input lines that are new (examples/worker)'
-	@echo 'make bench         compare with PEER=/path/to/module.so, sets and SETBIT; takes two hours (bench/README.md)'
+	@echo 'make bench         compare with PEER=/path/to/module.so, sets and SETBIT; takes over an hour (bench/README.md)'
 	@echo 'make bench-quick   the same on small filters: some minutes; make bench-latency: only the longest pauses'
 	@echo 'make bench-compare compare two builds: MODULES="before=/path/to/old.so"'
 	@echo 'make bench-core    the core alone, without a server: ns and instructions per item'
@@ -228,6 +228,7 @@ build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(CORE) $(wildcard src/core/*.h)
 	$(call say,AFL,$@)
 	$(Q)AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer \
 		-o $@ $< $(CORE) $(LIBS)
+build-fuzz: $(FUZZ)
 fuzz: $(FUZZ)
 	@tests/fuzz/run $(or $(SECONDS),60) $^
 fuzz-afl: $(FUZZ:build/fuzz/%=build/afl/%)

@@ -1,9 +1,8 @@
-/* core.c: the pure core without a server: what hashing an item, testing its block and setting its
- * bits cost, in the cache and out of it, one at a time and in batches that prefetch.
+/* core.c: the pure core without a server: what hashing an item, testing its block and setting
+ * its bits cost, in the cache and out of it, one at a time and in batches that prefetch.
  *
- *   core      nanoseconds per item, best of several passes
- *   core N    one short pass of in-cache case number N alone, whose instructions
- *             bench/core.sh counts
+ * core      nanoseconds per item, best of several passes core N    one short pass of in-cache
+ * case number N alone, for bench/core.sh to count its instructions
  *
  * Every loop is a function of its own that is never inlined, so that a profile shows it by name. */
 #include "core/layout.h"

@@ -2,12 +2,12 @@
  *
  * Prints one line of JSON: items per second, server CPU and in-command time per item, latency
  * percentiles, and what the server answered. The load is generated in segments before the clock
- * starts, so that neither items per second nor the caches of the server pay for it, and replies are
- * counted without building objects for them.
+ * starts, so that neither items per second nor the caches of the server pay for it, and replies
+ * are counted without building objects for them.
  *
- * The server's CPU comes from /proc/<pid>/task/<tid>/schedstat (nanoseconds on a CPU, all threads),
- * the in-command time from INFO commandstats, for the command of the run alone. Connections are
- * made and warmed before the measurement. */
+ * The server's CPU comes from /proc/<pid>/task/<tid>/schedstat (nanoseconds on a CPU, all
+ * threads), the in-command time from INFO commandstats, for the command of the run alone.
+ * Connections are made and warmed before the measurement. */
 #include "request.h"
 
 #include <dirent.h>
@@ -40,10 +40,9 @@ struct options {
     uint64_t npresent;    /* items 0 … npresent-1 count as known */
     unsigned dup_percent; /* share of items drawn from the known ones */
     uint64_t new_from;    /* number of the first item that is not known */
-    uint64_t rate; /* items per second, 0: as fast as they are answered; one connection only */
-    uint64_t seed; /* of the choices made */
-    /* Somebody else reads the server's statistics: leave them alone, and have no cmd_us. */
-    bool keep_stats;
+    uint64_t rate;   /* items per second, 0: as fast as they are answered; one connection only */
+    uint64_t seed;   /* of the choices made */
+    bool keep_stats; /* leave the server's statistics to others; no cmd_us then */
 };
 
 /* What came back, summed by the reply parser. */
@@ -341,8 +340,8 @@ static void run_all(struct run *run) {
         uint64_t cpu = server_cpu_ns(run->opt.pid), wall = now_ns();
         run_segment(run);
         run->wall_ns += now_ns() - wall;
-        /* A thread's account is brought up to date when it goes to sleep: give the server the time
-         * to. */
+        /* A thread's account is brought up to date when it goes to sleep: give the server the
+         * time to. */
         usleep(2000);
         run->cpu_ns += server_cpu_ns(run->opt.pid) - cpu;
     }

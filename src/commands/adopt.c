@@ -104,7 +104,7 @@ static struct filter *make(RedisModuleCtx *ctx, RedisModuleString *key,
     descriptor->id = identity_fresh();
     descriptor->seed = identity_fresh();
     descriptor->error = RECIPE_ERROR;
-    descriptor->shard_bytes = options->shard_bytes;
+    descriptor->shard_bytes = (uint32_t)options->shard_bytes;
     descriptor->expansion = options->expansion;
     struct filter *filter = filter_wrap(descriptor);
     const struct word name = word_of(key);

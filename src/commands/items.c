@@ -87,9 +87,10 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
             reply_lost(&strings);
         }
         access_close(&strings.access);
-        /* A filter that was just made may never be used again: what is remembered of its strings
-         * can wait. */
-        if (!existed) filter_forget_handles(filter);
+        /* Most of many small filters are used once: what is remembered of its strings is kept from
+         * the second time on. */
+        if (!filter->used) filter_forget_handles(filter);
+        filter->used = true;
         if (lookups != few) RedisModule_Free(lookups);
         if (nadded > 0) {
             RedisModule_SignalModifiedKey(ctx, name);

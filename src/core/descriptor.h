@@ -56,12 +56,12 @@ struct descriptor {
     uint64_t id;          /* random; part of the shards' names */
     uint64_t seed;        /* of the hash */
     double error;         /* the promised false-positive rate of the whole filter */
-    uint64_t shard_bytes; /* largest allocation of a shard, for layers to come */
-    uint32_t expansion;   /* capacity factor from layer to layer; 0: the filter does not grow */
-    uint32_t tag_length;  /* bytes in tag */
-    char *tag;            /* what stands between braces in the shards' names; not NUL-terminated */
-    uint32_t nlayers;     /* at least 1 */
+    char *tag;            /* what stands between braces in the shards' names; no NUL behind it */
     struct layer *layers; /* oldest first; the last one takes new items */
+    uint32_t tag_length;  /* bytes in tag */
+    uint32_t nlayers;     /* at least 1 */
+    uint32_t shard_bytes; /* largest allocation of a shard, for layers to come */
+    uint32_t expansion;   /* capacity factor from layer to layer; 0: the filter does not grow */
     struct load load;     /* load.origin != LOAD_NONE: half loaded, not to be used */
 };
 

@@ -202,7 +202,8 @@ struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const 
     head.seed = bytes_take(&at, 8);
     const uint64_t error = bytes_take(&at, 8);
     memcpy(&head.error, &error, sizeof error);
-    head.shard_bytes = bytes_take(&at, 8);
+    const uint64_t shard_bytes = bytes_take(&at, 8); /* 0 is out of range, too */
+    head.shard_bytes = shard_bytes <= UINT32_MAX ? (uint32_t)shard_bytes : 0;
     head.expansion = (uint32_t)bytes_take(&at, 4);
     head.tag_length = (uint32_t)bytes_take(&at, 2);
     *problem = descriptor_head_problem(&head);

@@ -30,7 +30,7 @@ struct descriptor *filter_new(const struct filter_options *options, const char *
     descriptor->id = options->id;
     descriptor->seed = options->seed;
     descriptor->error = options->error;
-    descriptor->shard_bytes = options->shard_bytes;
+    descriptor->shard_bytes = (uint32_t)options->shard_bytes;
     descriptor->expansion = options->expansion;
     if (descriptor_add_layer(descriptor, &layout, options->capacity)) return descriptor;
     descriptor_free(descriptor);

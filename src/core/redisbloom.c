@@ -135,7 +135,7 @@ struct descriptor *redisbloom_decode_header(const uint8_t *bytes, size_t nbytes,
     *problem = "out of memory";
     struct descriptor *descriptor = descriptor_new("", 0);
     if (!descriptor) return NULL;
-    descriptor->shard_bytes = shard_bytes;
+    descriptor->shard_bytes = (uint32_t)shard_bytes;
     descriptor->expansion = options & OPTION_NONSCALING ? 0 : (uint32_t)growth;
     *problem = decode_links(&at, &form, nlinks, options & OPTION_WIDE, total, descriptor);
     if (*problem) {

@@ -9,6 +9,7 @@ struct filter {
     struct handles handles;
     uint64_t packed_at; /* clock_tick() when it was last packed for MIGRATE or DUMP; 0: never */
     bool leaving;       /* it goes to another node: its shards will follow, and are not garbage */
+    bool used;          /* by a command that added items */
     int last_db;        /* 1 + the database that it was last taken out of; 0: it never was */
     struct filter *next_retired; /* of those that another thread freed */
 };
