@@ -238,8 +238,9 @@ static bool grow(struct descriptor *descriptor) {
  * is. */
 ALWAYS_INLINE enum answer insert_by(const struct layer_ops *ops, struct access *access,
                                     uint32_t index, struct lookup *lookup) {
+    /* The same item may have come earlier in the batch. */
     if (ops->allocates(access, index, lookup) && !access->supplier->may_allocate(access))
-        return ANSWER_OOM;
+        return ops->contains(access, index, lookup) ? ANSWER_KNOWN : ANSWER_OOM;
     return ops->insert(access, index, lookup);
 }
 

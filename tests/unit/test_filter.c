@@ -212,6 +212,34 @@ TEST(no_memory_no_turn) {
     memory_free(memory);
 }
 
+/* An item that comes twice in a batch is known the second time, also if its shard can't turn. */
+TEST(no_memory_and_the_same_item_twice) {
+    struct memory *memory = memory_new(&billion);
+    const struct layout *layout = &descriptor_of(memory)->layers[0].layout;
+    uint64_t n = 0; /* until a shard is about to turn */
+    char item[32];
+    struct lookup lookups[2];
+    memory->full = true;
+    const uint32_t limit = young_limit(layout, 0);
+    for (uint32_t nitems = 0; nitems < limit; n++) {
+        snprintf(item, sizeof item, "u%llu", (unsigned long long)n);
+        const struct item_hash hash = layout_hash(item, strlen(item), 1);
+        if (layout_place(layout, hash.place).shard != 0) continue;
+        nitems++;
+        if (nitems < limit) {
+            CHECK_INT(memory_add(memory, "u", n, 1), 1);
+            continue;
+        }
+        lookups[0] = lookups[1] = (struct lookup){.item = item, .nbytes = strlen(item)};
+        size_t nadded;
+        CHECK(filter_add(&memory->access, lookups, 2, &nadded));
+        memory_end(memory);
+        CHECK_INT(lookups[0].answer, ANSWER_NEW);
+        CHECK_INT(lookups[1].answer, ANSWER_KNOWN);
+    }
+    memory_free(memory);
+}
+
 /* One batch may be so large that waiting for the next command would cost more than turning now. */
 TEST(an_enormous_batch_turns_many) {
     const struct filter_options options = {.error = 1e-4,
