@@ -1,7 +1,8 @@
 # shardbloom: `make help` lists the targets.
 #
-# Objects live in build/<compiler>-<release|asan>/, so that sanitizer objects never mix with plain ones. The release
-# module is copied to ./shardbloom.so; the one for sanitizers stays in build/, since a plain server cannot load it.
+# Objects live in build/<compiler>-<release|asan>/, so that sanitizer objects never mix with plain
+# ones. The release module is copied to ./shardbloom.so; the one for sanitizers stays in build/,
+# since a plain server cannot load it.
 
 ifeq ($(origin CC),default)
 CC := gcc
@@ -16,17 +17,21 @@ UNIT_HARNESS := $(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c))
 INTEGRATION_SRC := $(wildcard tests/integration/test_*.c)
 HARNESS := tests/check.c
 SERVER_HARNESS := $(filter-out $(INTEGRATION_SRC),$(wildcard tests/integration/*.c))
-FORMATTED := $(wildcard *.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] examples/*/*.[ch])
+FORMATTED := $(wildcard *.h src/*.[ch] src/*/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] \
+	examples/*/*.[ch])
 
-FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden -MMD -MP -Isrc -Itests
-# The core is compiled without the path to redismodule.h: what it needs of a server it gets through core/access.h.
+FLAGS := -std=c11 -D_GNU_SOURCE -g -Wall -Wextra -Wshadow -Werror -fPIC -fvisibility=hidden \
+	-MMD -MP -Isrc -Itests
+# The core is compiled without the path to redismodule.h: what it needs of a server it gets through
+# core/access.h.
 API = $(if $(filter src/core/%,$<),,-I.)
 RELEASE_FLAGS := -O3
 # MD5, for adopted bitmaps: linked in, so that a server needs no further package, and not exported.
 LIBS := -l:libmd.a -Wl,--exclude-libs,ALL -lm
 ASAN_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all
 
-# A plain server can load a module built for ASAN only if the sanitizer's runtime was loaded before it.
+# A plain server can load a module built for ASAN only if the sanitizer's runtime was loaded before
+# it.
 ifneq (,$(findstring clang,$(notdir $(CC))))
 ASAN_FLAGS += -shared-libasan
 ASAN_RUNTIME = $(shell $(CC) -print-file-name=libclang_rt.asan-$(shell uname -m).so)
@@ -56,9 +61,11 @@ endif
 
 UNIT := $(UNIT_SRC:%.c=$(ASAN)/%)
 FUZZ := $(patsubst tests/fuzz/%.c,build/fuzz/%,$(wildcard tests/fuzz/fuzz_$(TARGET)*.c))
-FUZZ_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+FUZZ_FLAGS := -O1 -fno-omit-frame-pointer -fsanitize=fuzzer,address,undefined \
+	-fno-sanitize-recover=all
 INTEGRATION := $(INTEGRATION_SRC:%.c=$(VARIANT)/%)
-CLIENTS := $(VARIANT)/tests/clients/test_hiredis $(wildcard tests/clients/test_*.py tests/clients/test_*.mjs)
+CLIENTS := $(VARIANT)/tests/clients/test_hiredis \
+	$(wildcard tests/clients/test_*.py tests/clients/test_*.mjs)
 NODE_MODULES := tests/clients/node_modules/.package-lock.json
 export CC SANITIZER MODULE SERVER PORT DIR ONLY JOBS
 # The tests can't see SECONDS itself: bash, which starts them, has a variable of that name.
@@ -75,8 +82,8 @@ chosen = $(if $(ONLY),$(shell ONLY='$(ONLY)' scripts/run-tests --list $(1)),$(1)
 build = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
 
-.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers test-upgrade \
-	fuzz fuzz-afl analyze demo worker \
+.PHONY: all run test unit integration soak crashtest build-tests test-clients test-servers \
+	test-upgrade 	fuzz fuzz-afl analyze demo worker \
 	deps format check-format check-rooms check-lines \
 	clean help FORCE
 .DELETE_ON_ERROR:
@@ -113,14 +120,16 @@ help:
 	@echo 'SANITIZER=address  with any target: build and run under ASAN and UBSAN'
 	@echo 'V=1                with any target: show the commands of the build'
 
-# The copy is compared, not dated: whichever compiler was asked for last is the one at the top. install replaces the
-# file rather than writing into it, since a running server may have the old one mapped.
+# The copy is compared, not dated: whichever compiler was asked for last is the one at the top.
+# install replaces the file rather than writing into it, since a running server may have the old
+# one mapped.
 ./shardbloom.so: $(RELEASE)/shardbloom.so FORCE
 	@cmp -s $< $@ || install -m 755 $< $@
 
 $(VARIANT)/shardbloom.so: $(SRC:%.c=$(VARIANT)/%.o)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) $(LIBS)
+	$(Q)$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ \
+		$(if $(SANITIZER),$(ASAN_LINK)) $(LIBS)
 
 $(RELEASE)/%.o: %.c
 	@mkdir -p $(@D)
@@ -138,7 +147,8 @@ $(ASAN)/tests/unit/test_%: $(ASAN)/tests/unit/test_%.o $(HARNESS:%.c=$(ASAN)/%.o
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(ASAN_FLAGS) $(LDFLAGS) -o $@ $^ $(ASAN_LINK) $(LIBS)
 
-$(VARIANT)/tests/integration/test_%: $(VARIANT)/tests/integration/test_%.o $(HARNESS:%.c=$(VARIANT)/%.o) \
+$(VARIANT)/tests/integration/test_%: $(VARIANT)/tests/integration/test_%.o \
+		$(HARNESS:%.c=$(VARIANT)/%.o) \
 		$(SERVER_HARNESS:%.c=$(VARIANT)/%.o) $(CORE:%.c=$(VARIANT)/%.o)
 	$(call say,LINK,$@)
 	$(Q)$(CC) $(VARIANT_FLAGS) $(LDFLAGS) -o $@ $^ $(if $(SANITIZER),$(ASAN_LINK)) -lhiredis $(LIBS)
@@ -159,7 +169,8 @@ build/caller.so: tests/modules/caller.c redismodule.h
 	$(Q)$(CC) $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) -shared -o $@ $<
 
 # TLS where hiredis has it (Debian 13 and newer, with libssl-dev).
-WORKER_TLS := $(and $(wildcard /usr/include/hiredis/hiredis_ssl.h),$(wildcard /usr/include/openssl/ssl.h),\
+WORKER_TLS := $(and $(wildcard /usr/include/hiredis/hiredis_ssl.h),\
+	$(wildcard /usr/include/openssl/ssl.h),\
 	-DWITH_TLS -lhiredis_ssl -lssl -lcrypto)
 worker: build/worker
 build/worker: $(wildcard examples/worker/*.[ch])
@@ -201,11 +212,13 @@ test-upgrade:
 soak: all $(VARIANT)/tests/integration/test_model
 	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model chosen_seed
 crashtest: all $(VARIANT)/tests/integration/test_crash
-	@ONLY=test_crash TEST_TIMEOUT=86400 ROUNDS=$(or $(ROUNDS),100) scripts/run-tests $(filter %/test_crash,$^)
+	@ONLY=test_crash TEST_TIMEOUT=86400 ROUNDS=$(or $(ROUNDS),100) \
+		scripts/run-tests $(filter %/test_crash,$^)
 deps:
 	@scripts/deps dev
 
-# One binary for each tests/fuzz/fuzz_*.c; AFL++'s compiler takes the same sources (afl-fuzz -i seeds -o out -- binary).
+# One binary for each tests/fuzz/fuzz_*.c; AFL++'s compiler takes the same sources (afl-fuzz -i
+# seeds -o out -- binary).
 build/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(CORE) $(wildcard src/core/*.h)
 	@mkdir -p $(@D)
 	$(call say,FUZZ,$@)
@@ -213,23 +226,28 @@ build/fuzz/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(CORE) $(wildcard src/core/*.h)
 build/afl/%: tests/fuzz/%.c tests/fuzz/fuzz.h $(CORE) $(wildcard src/core/*.h)
 	@mkdir -p $(@D)
 	$(call say,AFL,$@)
-	$(Q)AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer -o $@ $< $(CORE) $(LIBS)
+	$(Q)AFL_QUIET=1 afl-clang-fast $(filter-out -MMD -MP,$(FLAGS)) -O2 -fsanitize=fuzzer \
+		-o $@ $< $(CORE) $(LIBS)
 fuzz: $(FUZZ)
 	@tests/fuzz/run $(or $(SECONDS),60) $^
 fuzz-afl: $(FUZZ:build/fuzz/%=build/afl/%)
 
-# Three analyzers, which must find nothing. What cppcheck is told to pass over is wrong: it can't parse one expression, takes
-# what the server returns for a pointer to what was passed to it, and counts shards from 0 where there is at least one.
-# Of clang-tidy the analyzer is used, without its dislike of memcpy and of a loop over whole doubles.
-TIDY := clang-analyzer-*,-clang-analyzer-security.FloatLoopCounter,-clang-analyzer-security.insecureAPI.Depr*
+# Three analyzers, which must find nothing. What cppcheck is told to pass over is wrong: it can't
+# parse one expression, takes what the server returns for a pointer to what was passed to it, and
+# counts shards from 0 where there is at least one. Of clang-tidy the analyzer is used, without its
+# dislike of memcpy and of a loop over whole doubles.
+TIDY := clang-analyzer-*,-clang-analyzer-security.FloatLoopCounter
+TIDY := $(TIDY),-clang-analyzer-security.insecureAPI.Depr*
 analyze:
 	@for file in $(SRC); do \
 		gcc $(filter-out -MMD -MP,$(FLAGS)) -I. -O1 -fanalyzer -c -o /dev/null $$file || exit 1; done
-	cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 -D_GNU_SOURCE -I. -Isrc \
+	cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 \
+		-D_GNU_SOURCE -I. -Isrc \
 		--suppress=internalAstError:src/commands/info.c --suppress=danglingLifetime:src/store/datatype.c \
 		--suppress=returnDanglingLifetime:src/store/strings.c \
 		--suppress=zerodiv:src/core/sizing.c src
-	clang-tidy --quiet --checks='-*,$(TIDY)' --warnings-as-errors='*' $(SRC) -- -std=c11 -D_GNU_SOURCE -I. -Isrc
+	clang-tidy --quiet --checks='-*,$(TIDY)' --warnings-as-errors='*' $(SRC) \
+		-- -std=c11 -D_GNU_SOURCE -I. -Isrc
 
 format:
 	clang-format -i $(FORMATTED)

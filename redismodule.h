@@ -1,12 +1,13 @@
 /* redismodule.h: the part of the Redis modules API that shardbloom uses.
  *
- * This is not the official header. It declares the types, constants and functions this module needs, from their
- * documented signatures, and nothing else: the list below is therefore also the list of everything the module can
- * ask of a server. The floor is Redis 7.0. Functions that only newer servers have stand in a list of their own; their
- * pointer is NULL where the server lacks them, and callers must check.
+ * This is not the official header. It declares the types, constants and functions this module
+ * needs, from their documented signatures, and nothing else: the list below is therefore also the
+ * list of everything the module can ask of a server. The floor is Redis 7.0. Functions that only
+ * newer servers have stand in a list of their own; their pointer is NULL where the server lacks
+ * them, and callers must check.
  *
- * Exactly one source file (module.c) defines REDISMODULE_MAIN before including this header; it then holds the function
- * pointers. */
+ * Exactly one source file (module.c) defines REDISMODULE_MAIN before including this header; it then
+ * holds the function pointers. */
 #ifndef REDISMODULE_H
 #define REDISMODULE_H
 
@@ -221,8 +222,8 @@ typedef int (*RedisModuleConfigSetNumericFunc)(const char *name, long long val, 
 typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *privdata,
                                           RedisModuleString **err);
 
-/* The methods of a data type; the order is the server's. Version 4 is Redis 7.0's; version 5, of Redis 7.2, has
- * aux_save2, which may save nothing at all. */
+/* The methods of a data type; the order is the server's. Version 4 is Redis 7.0's; version 5, of
+ * Redis 7.2, has aux_save2, which may save nothing at all. */
 #define REDISMODULE_TYPE_METHODS_7_0 4
 #define REDISMODULE_TYPE_METHODS_7_2 5
 #define REDISMODULE_AUX_AFTER_RDB    (1 << 1)
@@ -370,8 +371,8 @@ REDISMODULE_REQUIRED(REDISMODULE_DECLARE)
 REDISMODULE_OPTIONAL(REDISMODULE_DECLARE)
 
 #ifdef REDISMODULE_MAIN
-/* Resolves the functions. The first word of a context is the address of the server's own look-up function. NULL when all is
- * well, else the name of a function that the server lacks. */
+/* Resolves the functions. The first word of a context is the address of the server's own look-up
+ * function. NULL when all is well, else the name of a function that the server lacks. */
 static const char *RedisModule_Resolve(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *);
     *(void **)&get_api = ((void **)ctx)[0];

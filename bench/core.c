@@ -1,8 +1,9 @@
-/* core.c: the pure core without a server: what hashing an item, testing its block and setting its bits cost, in the
- * cache and out of it, one at a time and in batches that prefetch.
+/* core.c: the pure core without a server: what hashing an item, testing its block and setting its
+ * bits cost, in the cache and out of it, one at a time and in batches that prefetch.
  *
  *   core      nanoseconds per item, best of several passes
- *   core N    one short pass of in-cache case number N alone, for bench/core.sh to count its instructions
+ *   core N    one short pass of in-cache case number N alone, whose instructions
+ *             bench/core.sh counts
  *
  * Every loop is a function of its own that is never inlined, so that a profile shows it by name. */
 #include "core/layout.h"
@@ -148,7 +149,8 @@ static void free_filter(struct filter *filter) {
     free(filter->shards);
 }
 
-/* Hashes of numbers from …; those of the filter's own items are drawn at random from below `nitems`. */
+/* Hashes of numbers from …; those of the filter's own items are drawn at random from below
+ * `nitems`. */
 static struct item_hash *make_hashes(size_t n, uint64_t from, uint64_t nitems) {
     struct item_hash *hashes = checked(malloc(n * sizeof(*hashes)));
     for (size_t i = 0; i < n; i++)

@@ -1,11 +1,13 @@
 /* load.c: one measured run of one kind of load against one server.
  *
- * Prints one line of JSON: items per second, server CPU and in-command time per item, latency percentiles, and what
- * the server answered. The load is generated in segments before the clock starts, so that neither items per second
- * nor the caches of the server pay for it, and replies are counted without building objects for them.
+ * Prints one line of JSON: items per second, server CPU and in-command time per item, latency
+ * percentiles, and what the server answered. The load is generated in segments before the clock
+ * starts, so that neither items per second nor the caches of the server pay for it, and replies are
+ * counted without building objects for them.
  *
- * The server's CPU comes from /proc/<pid>/task/<tid>/schedstat (nanoseconds on a CPU, all threads), the in-command time from
- * INFO commandstats, for the command of the run alone. Connections are made and warmed before the measurement. */
+ * The server's CPU comes from /proc/<pid>/task/<tid>/schedstat (nanoseconds on a CPU, all threads),
+ * the in-command time from INFO commandstats, for the command of the run alone. Connections are
+ * made and warmed before the measurement. */
 #include "request.h"
 
 #include <dirent.h>
@@ -40,8 +42,8 @@ struct options {
     uint64_t new_from;    /* number of the first item that is not known */
     uint64_t rate; /* items per second, 0: as fast as they are answered; one connection only */
     uint64_t seed; /* of the choices made */
-    bool
-        keep_stats; /* somebody else reads the server's statistics: leave them, and have no cmd_us */
+    /* Somebody else reads the server's statistics: leave them alone, and have no cmd_us. */
+    bool keep_stats;
 };
 
 /* What came back, summed by the reply parser. */
@@ -339,7 +341,8 @@ static void run_all(struct run *run) {
         uint64_t cpu = server_cpu_ns(run->opt.pid), wall = now_ns();
         run_segment(run);
         run->wall_ns += now_ns() - wall;
-        /* A thread's account is brought up to date when it goes to sleep: give the server the time to. */
+        /* A thread's account is brought up to date when it goes to sleep: give the server the time
+         * to. */
         usleep(2000);
         run->cpu_ns += server_cpu_ns(run->opt.pid) - cpu;
     }
@@ -353,7 +356,8 @@ static redisContext *connect_to(const struct run *run) {
     return context;
 }
 
-/* A connection that has been answered once: the server's side of it exists and its buffers are warm. */
+/* A connection that has been answered once: the server's side of it exists and its buffers are
+ * warm. */
 static void open_conn(struct run *run, struct conn *conn) {
     conn->context = connect_to(run);
     freeReplyObject(redisCommand(conn->context, "PING"));

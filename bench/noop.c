@@ -1,5 +1,5 @@
-/* noop.c: the limit. A module whose commands take the arguments of BF.ADD and BF.MADD and do nothing with them: what is
- * left is parsing, dispatch and reply, which every module pays. */
+/* noop.c: the limit. A module whose commands take the arguments of BF.ADD and BF.MADD and do
+ * nothing with them: what is left is parsing, dispatch and reply, which every module pays. */
 #define REDISMODULE_MAIN
 #include "../redismodule.h"
 

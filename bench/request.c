@@ -31,7 +31,8 @@ static const char script_add[] =
     "end "
     "return out";
 
-/* One element per item: 1 if the item is there. Stops at the first zero, as a careful user would. */
+/* One element per item: 1 if the item is there. Stops at the first zero, as a careful user
+ * would. */
 static const char script_exists[] =
     "local out = {} "
     "for i = 1, #ARGV, 7 do "
@@ -86,7 +87,8 @@ static void put(struct bytes *out, const void *data, size_t nbytes) {
     out->nbytes += nbytes;
 }
 
-/* One protocol line: a letter, a number, CRLF. By hand, because printf would dominate the generator. */
+/* One protocol line: a letter, a number, CRLF. By hand, because printf would dominate the
+ * generator. */
 static void put_line(struct bytes *out, char letter, size_t number) {
     char line[24];
     char *end = line + sizeof(line), *p = end;
@@ -118,8 +120,8 @@ static void write_item(char *to, unsigned nbytes, uint64_t number) {
         to[shared + i] = "0123456789abcdef"[(own >> (60 - 4 * i)) & 15];
 }
 
-/* Offsets as uniform as the recipe's own. It takes them from MD5, but that is the client's time, not the server's,
- * which is what we measure. */
+/* Offsets as uniform as the recipe's own. It takes them from MD5, but that is the client's time,
+ * not the server's, which is what we measure. */
 static void put_offset(struct bytes *out, uint64_t number, unsigned i) {
     char digits[16];
     unsigned bit = (unsigned)(mix64(mix64(number) + i) & RECIPE_MASK);

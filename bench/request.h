@@ -1,8 +1,8 @@
 /* request.h: from the number of an item to the bytes of the command that carries it.
  *
- * Every contestant of the benchmark gets the same items in the same order; what differs is the commands they travel
- * in. A request is what a user would call one operation: one BF.ADD, one BF.MADD of a hundred items, or the seven
- * SETBITs of one item. */
+ * Every contestant of the benchmark gets the same items in the same order; what differs is the
+ * commands they travel in. A request is what a user would call one operation: one BF.ADD, one
+ * BF.MADD of a hundred items, or the seven SETBITs of one item. */
 #ifndef BENCH_REQUEST_H
 #define BENCH_REQUEST_H
 

@@ -1,26 +1,27 @@
-/* The Redis side of chunk.h and classic.h: reading bits out of shards and writing them into new ones.
+/* The Redis side of chunk.h and classic.h: reading bits out of shards and writing them into new
+ * ones.
  *
- * While a filter is loaded, its descriptor says which chunk must come next, and travels with that into RDB files, AOF
- * and replicas. The header is replicated as the descriptor that it became, because that has a random id; all further
- * chunks as they are, because what they do depends on nothing but the filter. Every chunk is checked as a whole before
- * anything of it is written. */
+ * While a filter is loaded, its descriptor says which chunk must come next, and travels with that
+ * into RDB files, AOF and replicas. The header is replicated as the descriptor that it became,
+ * because that has a random id; all further chunks as they are, because what they do depends on
+ * nothing but the filter. Every chunk is checked as a whole before anything of it is written. */
 #include "commands/dump.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "core/chunk.h"
-#include "core/redisbloom.h"
+#include "commands/config.h"
 #include "commands/create.h"
 #include "commands/open.h"
 #include "commands/reply.h"
-#include "commands/config.h"
+#include "commands/words.h"
+#include "core/chunk.h"
 #include "core/redisbloom.h"
+#include "store/datatype.h"
+#include "store/identity.h"
 #include "store/replication.h"
 #include "store/statistics.h"
-#include "store/datatype.h"
-#include "commands/words.h"
 
 static bool parse_iterator(RedisModuleCtx *ctx, const RedisModuleString *string,
                            uint64_t *iterator) {
@@ -57,8 +58,8 @@ static void dump_end(RedisModuleCtx *ctx, const struct descriptor *descriptor, u
     RedisModule_Free(bytes);
 }
 
-/* The parts that a chunk for this iterator holds, with their bytes, in shards that stay open. *to is the iterator that
- * follows. False after replying what is wrong. */
+/* The parts that a chunk for this iterator holds, with their bytes, in shards that stay open. *to
+ * is the iterator that follows. False after replying what is wrong. */
 static bool gather(struct strings *strings, uint64_t iterator, struct part *parts, size_t *nparts,
                    size_t *nbody, uint64_t *to) {
     struct access *access = &strings->access;
@@ -201,7 +202,7 @@ static bool load_first(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
         RedisModule_ReplyWithError(ctx, ERROR_MEMORY);
         return false;
     }
-    RedisModule_GetRandomBytes((unsigned char *)&descriptor->id, sizeof descriptor->id);
+    descriptor->id = identity_fresh();
     struct filter *filter = filter_wrap(descriptor);
     type_set(key, filter);
     replicate_descriptor(ctx, name, filter->descriptor);
@@ -222,7 +223,8 @@ static bool write_shard(struct access *access, uint32_t layer, uint32_t number, 
     return true;
 }
 
-/* Only the first part of a chunk can lie in a shard that exists already, and so be lost: nothing is written then. */
+/* Only the first part of a chunk can lie in a shard that exists already, and so be lost: nothing is
+ * written then. */
 static bool load_data(struct strings *strings, const struct chunk *chunk) {
     struct access *access = &strings->access;
     struct load *load = &access->descriptor->load;

@@ -1,4 +1,5 @@
-/* Lost shards begin anew, empty: whoever asks for it accepts that what was in them will be new again. */
+/* Lost shards begin anew, empty: whoever asks for it accepts that what was in them will be new
+ * again. */
 #include "commands/repair.h"
 
 #include <inttypes.h>
@@ -53,7 +54,8 @@ static void note_healed(struct healing *healing, uint32_t layer, uint32_t number
     healing->pairs[2 * n + 1] = decimal(number);
 }
 
-/* Deals with one string; *nbytes is its length afterwards. False if the server has no memory for it. */
+/* Deals with one string; *nbytes is its length afterwards. False if the server has no memory for
+ * it. */
 static bool heal_string(struct healing *healing, uint32_t index, uint32_t number, size_t *nbytes) {
     struct access *access = &healing->strings.access;
     struct layer *layer = &access->descriptor->layers[index];
@@ -61,7 +63,8 @@ static bool heal_string(struct healing *healing, uint32_t index, uint32_t number
     *nbytes = 0;
     if (!shard && access->status != SHARD_NONE) {
         if (layer->adoption) {
-            /* Missing, it counts as empty again. What took its place may be somebody's data, and stays. */
+            /* Missing, it counts as empty again. What took its place may be somebody's data, and
+             * stays. */
             if (access->status == SHARD_MISSING) layer_mark_lost(layer, number);
             healing->ncleared += access->status == SHARD_MISSING;
             access_check(access, index, number); /* takes it off the list of lost ones */
@@ -104,7 +107,8 @@ static bool heal(struct healing *healing) {
             }
             at->nbytes += nbytes;
         }
-        /* A lost string took its length with it: now all of them are known, unless strings changed between commands. */
+        /* A lost string took its length with it: now all of them are known, unless strings changed
+         * between commands. */
         if (!at->changed && !layer->adoption && !layer_is_joined(layer))
             healing->recounted |= access_recount(access, at->layer, at->nbytes);
     }
@@ -172,7 +176,8 @@ static bool read_pair(const struct descriptor *descriptor, RedisModuleString **a
 }
 
 /* BF.HEALED key layer shard [layer shard ...]
- * How replicas and the AOF learn which shards begin anew: they have not lost the same ones, and must not decide. */
+ * How replicas and the AOF learn which shards begin anew: they have not lost the same ones, and
+ * must not decide. */
 int BFHealed_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc % 2 != 0) return RedisModule_WrongArity(ctx);
     if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);

@@ -60,8 +60,8 @@ static bool may_be_young(const struct descriptor *descriptor, uint32_t home, siz
            dense == layout_shard_bytes(&layer->layout);
 }
 
-/* Is this the string that it should be? If so, the shard knows where its body is. Adopted strings have no header to check,
- * and any length up to that of their highest bit. */
+/* Is this the string that it should be? If so, the shard knows where its body is. Adopted strings
+ * have no header to check, and any length up to that of their highest bit. */
 static bool accept(struct access *access, struct shard *shard, uint32_t home, uint32_t number,
                    uint8_t *string, size_t length) {
     const struct descriptor *descriptor = access->descriptor;
@@ -95,7 +95,8 @@ static struct shard *keep_open(struct access *access, struct shard *shard) {
     return shard;
 }
 
-/* An adopted string that was never seen may have been made by others meanwhile, so only the string itself tells. */
+/* An adopted string that was never seen may have been made by others meanwhile, so only the string
+ * itself tells. */
 static enum shard_status absent_status(struct access *access, uint32_t layer, uint32_t number) {
     if (layer_shard_created(&access->descriptor->layers[layer], number)) return SHARD_MISSING;
     return access->supplier->absence_is_certain(access) ? SHARD_NONE : SHARD_MISSING;
@@ -155,8 +156,8 @@ static void renew(struct access *access, uint32_t home, uint32_t number, struct 
     if (!was_open) keep_open(access, shard);
 }
 
-/* A layer's strings have become larger, or smaller, by so much. What was known of them may have been
- * wrong, if strings were lost or a descriptor was forged: the sum stays one that can be. */
+/* A layer's strings have become larger, or smaller, by so much. What was known of them may have
+ * been wrong, if strings were lost or a descriptor was forged: the sum stays one that can be. */
 static void account(struct access *access, struct layer *layer, int64_t nstrings, int64_t nbytes) {
     const int64_t before = (int64_t)layer->nstored, most = (int64_t)layer_most_stored(layer);
     int64_t after = before + nbytes;
@@ -211,7 +212,8 @@ void access_turn(struct access *access, uint32_t layer, uint32_t number, struct 
             (int64_t)shard->nbytes - (int64_t)before);
 }
 
-/* Moves the items of a young shard to a larger table; if one of them finds no place there, the shard turns. */
+/* Moves the items of a young shard to a larger table; if one of them finds no place there, the
+ * shard turns. */
 static void enlarge(struct access *access, uint32_t layer, uint32_t number, struct shard *shard) {
     struct layer *at = &access->descriptor->layers[layer];
     uint8_t *table = copy_body(shard);
@@ -235,9 +237,9 @@ bool access_would_turn(const struct access *access, uint32_t layer, uint32_t num
                                                   : young_limit(layout, number));
 }
 
-/* Whatever the header says and the table holds, there is an end: a table that can't become larger becomes a bitmap. An
- * item that was not in the table is new even if the bitmap has its bits already, from others: replicas are told of it, so
- * that they turn the shard, too. */
+/* Whatever the header says and the table holds, there is an end: a table that can't become larger
+ * becomes a bitmap. An item that was not in the table is new even if the bitmap has its bits
+ * already, from others: replicas are told of it, so that they turn the shard, too. */
 bool access_add_young(struct access *access, uint32_t layer, uint32_t number, struct shard *shard,
                       uint32_t block, uint64_t bits) {
     const struct layer *at = &access->descriptor->layers[layer];
@@ -259,7 +261,8 @@ bool access_add_young(struct access *access, uint32_t layer, uint32_t number, st
     return true;
 }
 
-/* Makes room for a joined layer, and for those between it and its home, at the end of their string. */
+/* Makes room for a joined layer, and for those between it and its home, at the end of their
+ * string. */
 static struct shard *append_layer(struct access *access, uint32_t layer) {
     struct layer *layers = access->descriptor->layers;
     const uint32_t home = layers[layer].home;

@@ -1,13 +1,15 @@
-/* access.h: the strings of a filter as one command sees them, and the interface through which the core gets them.
+/* access.h: the strings of a filter as one command sees them, and the interface through which the
+ * core gets them.
  *
- * The core decides which string an item needs, what must stand in it and how it changes; whoever supplies the strings
- * (store/strings.c from keys of a server, tests/unit/memory.c from malloc) only opens, replaces and lengthens them. A
- * string that was opened is trusted only after its length and its header were compared with what the descriptor says:
- * anybody may have written to it, renamed it or put another in its place, and reading past its end or believing its bits
- * would be worse than an error.
+ * The core decides which string an item needs, what must stand in it and how it changes; whoever
+ * supplies the strings (store/strings.c from keys of a server, tests/unit/memory.c from malloc)
+ * only opens, replaces and lengthens them. A string that was opened is trusted only after its
+ * length and its header were compared with what the descriptor says: anybody may have written to
+ * it, renamed it or put another in its place, and reading past its end or believing its bits would
+ * be worse than an error.
  *
- * A pointer into a string dies with any change of its length. So nothing keeps one: `struct shard` is what lasts, for one
- * command, and knows where its bytes are now. */
+ * A pointer into a string dies with any change of its length. So nothing keeps one: `struct shard`
+ * is what lasts, for one command, and knows where its bytes are now. */
 #ifndef ACCESS_H
 #define ACCESS_H
 
@@ -17,10 +19,11 @@ enum shard_status {
     SHARD_READY,
     SHARD_NONE,    /* never created: all its bits are zero */
     SHARD_MISSING, /* created, but there is no such string any more */
-    SHARD_FOREIGN, /* something else is there: no string, of the wrong length, with another's header */
+    SHARD_FOREIGN, /* something else is there: not a string, or of another length or header */
 };
 
-/* What is remembered of one shard between commands (its name) and within one command (the open string). */
+/* What is remembered of one shard between commands (its name) and within one command (the open
+ * string). */
 struct shard {
     void *name;    /* the supplier's; built once, NULL before */
     void *key;     /* the supplier's; NULL unless the running command has the string open */
@@ -46,7 +49,8 @@ struct supplier {
     /* The bytes of the string, or NULL; then *there says if something else has its name. */
     uint8_t *(*open)(struct access *access, struct shard *shard, uint32_t layer, uint32_t number,
                      size_t *nbytes, bool *there);
-    /* Puts nbytes of zeros in its place. Of a shard that is not open, too, and whatever is there. */
+    /* Puts nbytes of zeros in its place. Of a shard that is not open, too, and whatever is
+     * there. */
     uint8_t *(*renew)(struct access *access, struct shard *shard, uint32_t layer, uint32_t number,
                       size_t nbytes);
     /* Appends zeros until it has nbytes. Of a string that is not there, too. */
@@ -64,11 +68,13 @@ struct supplier {
     void (*grown)(struct access *access, const struct lookup *lookups, size_t n);
     /* A string that others may watch, too, was changed. */
     void (*changed)(struct access *access, struct shard *shard);
-    /* For the statistics: so many more strings, of so many more bytes; so many more known to be lost. */
+    /* For the statistics: so many more strings, of so many more bytes; so many more known to be
+     * lost. */
     void (*count)(int64_t nstrings, int64_t nbytes, int64_t nlost);
 };
 
-/* The strings that one command uses. Zero it, set the first fields, and call access_close at the end. */
+/* The strings that one command uses. Zero it, set the first fields, and call access_close at the
+ * end. */
 struct access {
     const struct supplier *supplier;
     struct descriptor *descriptor;
@@ -81,7 +87,8 @@ struct access {
     uint32_t turned; /* 1 + the layer of which this command made a young shard dense; 0: none */
 };
 
-/* The open shard, from this command's earlier work or opened now; NULL with access->status saying why not. */
+/* The open shard, from this command's earlier work or opened now; NULL with access->status saying
+ * why not. */
 struct shard *access_open_new(struct access *access, uint32_t layer, uint32_t number);
 
 static inline struct shard *access_open(struct access *access, uint32_t layer, uint32_t number) {
@@ -98,13 +105,13 @@ static inline uint8_t *shard_blocks(const struct layer *layer, const struct shar
     return shard->body + layer->offset;
 }
 
-/* Makes an empty shard, young if it is large, marks it as created and returns it open. Whatever is stored under its name
- * is replaced: by the blocks of all layers that share the string. A joined layer is appended to its string instead; if
- * that is lost, NULL with access->status saying why. */
+/* Makes an empty shard, young if it is large, marks it as created and returns it open. Whatever is
+ * stored under its name is replaced: by the blocks of all layers that share the string. A joined
+ * layer is appended to its string instead; if that is lost, NULL with access->status saying why. */
 struct shard *access_create(struct access *access, uint32_t layer, uint32_t number);
 
-/* For an adopted layer: opens the string, makes it at least nbytes long as SETBIT would, and marks it as created. Only
- * for a string that is sound or not there. */
+/* For an adopted layer: opens the string, makes it at least nbytes long as SETBIT would, and marks
+ * it as created. Only for a string that is sound or not there. */
 struct shard *access_extend(struct access *access, uint32_t layer, uint32_t number, size_t nbytes);
 
 /* Turns an open young shard into its bitmap. */
@@ -118,8 +125,8 @@ bool access_add_young(struct access *access, uint32_t layer, uint32_t number, st
 bool access_would_turn(const struct access *access, uint32_t layer, uint32_t number,
                        const struct shard *shard);
 
-/* Makes a shard that was not created yet of a body which comes from somewhere else and may be anything: of a young one, the
- * table is built anew. The problem, or NULL. */
+/* Makes a shard that was not created yet of a body which comes from somewhere else and may be
+ * anything: of a young one, the table is built anew. The problem, or NULL. */
 const char *access_fill(struct access *access, uint32_t layer, uint32_t number, bool young,
                         const uint8_t *body, size_t nbytes);
 
@@ -129,8 +136,8 @@ void access_fill_joined(struct access *access, uint32_t layer);
 /* Marks a shard as created whose string is lost. */
 void access_mark_lost(struct access *access, uint32_t layer, uint32_t number);
 
-/* The strings that begin with this layer were found to have nbytes in all, with the layers that joined them. True if it
- * was thought otherwise. */
+/* The strings that begin with this layer were found to have nbytes in all, with the layers that
+ * joined them. True if it was thought otherwise. */
 bool access_recount(struct access *access, uint32_t home, uint64_t nbytes);
 
 void access_close(struct access *access);

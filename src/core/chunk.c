@@ -17,8 +17,8 @@
 #define PART_YOUNG (1u << 31) /* a flag in the part's number */
 _Static_assert(YOUNG_MAX_BYTES <= CHUNK_PART_BYTES, "the table of a young shard is one part");
 
-/* An iterator is a mark above a position. Position 0 is the header's own, 1 the first part, then all the others, then
- * the end, then nothing. */
+/* An iterator is a mark above a position. Position 0 is the header's own, 1 the first part, then
+ * all the others, then the end, then nothing. */
 #define POSITION_BITS 31
 #define MARK_BITS     22
 _Static_assert(POSITION_BITS + MARK_BITS == 53, "exact in a double");
@@ -88,8 +88,8 @@ static bool part_at(const struct descriptor *descriptor, uint64_t position, stru
     return false;
 }
 
-/* The first created shard from this one on, or the number of shards. There can be millions that are not: a chunk must
- * not take seconds to find the next that is. */
+/* The first created shard from this one on, or the number of shards. There can be millions that are
+ * not: a chunk must not take seconds to find the next that is. */
 static uint32_t next_created(const struct layer *layer, uint32_t shard) {
     const uint32_t nshards = layer->layout.nshards;
     while (shard < nshards && !layer_shard_created(layer, shard))
@@ -283,8 +283,8 @@ static const char *check_order(const struct chunk *chunk, const struct descripto
     return NULL;
 }
 
-/* Parts of shards that the source has not created are left out, but only whole shards: so what a chunk makes the server
- * allocate is in proportion to its own length. */
+/* Parts of shards that the source has not created are left out, but only whole shards: so what a
+ * chunk makes the server allocate is in proportion to its own length. */
 const char *chunk_check_data(const struct chunk *chunk, const struct descriptor *target) {
     const char *problem = check_order(chunk, target);
     if (problem) return problem;

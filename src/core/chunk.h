@@ -1,13 +1,15 @@
-/* chunk.h: the pieces in which BF.SCANDUMP hands a filter out and BF.LOADCHUNK takes it in. The only file that knows
- * their bytes (docs/format.md describes them for other readers). Knows nothing of Redis.
+/* chunk.h: the pieces in which BF.SCANDUMP hands a filter out and BF.LOADCHUNK takes it in. The
+ * only file that knows their bytes (docs/format.md describes them for other readers). Knows nothing
+ * of Redis.
  *
- * A dump is a header (the descriptor), data (parts of shards, in order, as many as fit) and an end (the counts as they
- * are then). No state is kept at the source: an iterator is a position in the order of all parts that the filter could
- * have, whether created or not, so that it means the same after items were added. Every chunk says which iterator it
- * was made for and which one follows; the target takes only the chunk that continues the one before, so that none can be
- * lost, doubled or mixed up with those of another filter. An iterator also holds a mark of the filter's id and number of
- * layers: a filter that has grown or was replaced does not continue an old dump. It stays below 2^53, where JavaScript's
- * numbers stop being exact. */
+ * A dump is a header (the descriptor), data (parts of shards, in order, as many as fit) and an end
+ * (the counts as they are then). No state is kept at the source: an iterator is a position in the
+ * order of all parts that the filter could have, whether created or not, so that it means the same
+ * after items were added. Every chunk says which iterator it was made for and which one follows;
+ * the target takes only the chunk that continues the one before, so that none can be lost, doubled
+ * or mixed up with those of another filter. An iterator also holds a mark of the filter's id and
+ * number of layers: a filter that has grown or was replaced does not continue an old dump. It stays
+ * below 2^53, where JavaScript's numbers stop being exact. */
 #ifndef CHUNK_H
 #define CHUNK_H
 
@@ -62,17 +64,18 @@ size_t chunk_header_size(const struct descriptor *descriptor);
 size_t chunk_end_size(const struct descriptor *descriptor);
 size_t chunk_data_size(size_t nbody);
 
-/* Goes through the parts from *iterator on, those of shards that exist, in order, as they are of dense shards; false when
- * none is left. */
+/* Goes through the parts from *iterator on, those of shards that exist, in order, as they are of
+ * dense shards; false when none is left. */
 bool chunk_next_part(const struct descriptor *descriptor, uint64_t *iterator, struct part *part);
 
-/* The shard of a part that chunk_next_part has just given turned out to be young, with a table of nbytes: makes the part
- * stand for all of it, and *iterator for what comes after it. False if earlier parts of it were dense. */
+/* The shard of a part that chunk_next_part has just given turned out to be young, with a table of
+ * nbytes: makes the part stand for all of it, and *iterator for what comes after it. False if
+ * earlier parts of it were dense. */
 bool chunk_make_young(const struct descriptor *descriptor, uint64_t *iterator, struct part *part,
                       uint32_t nbytes);
 
-/* Adds a part to the body of a data chunk, of which *nbody bytes are used by nparts; false if it has no room for it. The
- * first part always has. */
+/* Adds a part to the body of a data chunk, of which *nbody bytes are used by nparts; false if it
+ * has no room for it. The first part always has. */
 bool chunk_reserve(const struct part *part, size_t nparts, size_t *nbody);
 
 void chunk_write_header(const struct descriptor *descriptor, uint8_t *bytes);
@@ -92,17 +95,19 @@ bool chunk_is_ours(const uint8_t *bytes, size_t nbytes);
 /* Opens a chunk: checks its frame and its checksum. The problem, or NULL. */
 const char *chunk_open(const uint8_t *bytes, size_t nbytes, struct chunk *chunk);
 
-/* The filter that a header announces, half loaded: all its shards are still to come. NULL with the reason. */
+/* The filter that a header announces, half loaded: all its shards are still to come. NULL with the
+ * reason. */
 struct descriptor *chunk_read_header(const struct chunk *chunk, const char **problem);
 
-/* Does this chunk, of type data, continue the half-loaded filter, and is each of its parts in its place? The problem,
- * or NULL: then chunk_read_part can't fail. */
+/* Does this chunk, of type data, continue the half-loaded filter, and is each of its parts in its
+ * place? The problem, or NULL: then chunk_read_part can't fail. */
 const char *chunk_check_data(const struct chunk *chunk, const struct descriptor *target);
 
 /* The part at *at, 0 at first, which is moved on; false when there are no more. */
 bool chunk_read_part(const struct chunk *chunk, size_t *at, struct part *part);
 
-/* Does this chunk, of type end, end the half-loaded filter? If so its counts become the filter's. */
+/* Does this chunk, of type end, end the half-loaded filter? If so its counts become the
+ * filter's. */
 const char *chunk_read_end(const struct chunk *chunk, struct descriptor *target);
 
 #endif

@@ -268,7 +268,8 @@ void descriptor_clear_strings(struct descriptor *descriptor) {
 
 /* ---- what must hold ---- */
 
-/* What must hold of a layout whatever made it. Products are bounded by the ranges of their factors. */
+/* What must hold of a layout whatever made it. Products are bounded by the ranges of their
+ * factors. */
 static const char *layout_problem(const struct layout *layout, unsigned max_probes,
                                   unsigned overhead) {
     if (layout->block_log2 < LAYOUT_MIN_BLOCK_LOG2 || layout->block_log2 > LAYOUT_MAX_BLOCK_LOG2)
@@ -282,7 +283,8 @@ static const char *layout_problem(const struct layout *layout, unsigned max_prob
     return NULL;
 }
 
-/* RedisBloom's count may exceed the capacity, but not what all the layers' counts are added up in. */
+/* RedisBloom's count may exceed the capacity, but not what all the layers' counts are added up
+ * in. */
 static const char *classic_problem(const struct layer *layer) {
     const uint64_t room = layer->layout.nshards * (uint64_t)layout_shard_bytes(&layer->layout);
     if (layer->flags & ~LAYER_WIDE) return "unknown flags of a layer";
@@ -296,7 +298,8 @@ static bool same_layout(const struct layout *a, const struct layout *b) {
            a->nprobes == b->nprobes;
 }
 
-/* The items of an adopted layer are an estimate: it may hold more than it should, in strings that others made. */
+/* The items of an adopted layer are an estimate: it may hold more than it should, in strings that
+ * others made. */
 static const char *adoption_problem(const struct layer *layer) {
     const struct adoption *adoption = layer->adoption;
     const char *problem = recipe_problem(&adoption->recipe);

@@ -14,7 +14,7 @@
 enum layer_kind {
     LAYER_BLOCKED = 1, /* our own shards: blocks addressed by layout.h */
     LAYER_CLASSIC = 2, /* bits that RedisBloom set, in shards of our own: classic.h */
-    LAYER_ADOPTED = 3  /* bitmaps that others wrote with SETBIT: adopted.h; the first layer only */
+    LAYER_ADOPTED = 3  /* bitmaps that others wrote with SETBIT: recipe.h; the first layer only */
 };
 
 /* Flags of a layer; each kind has its own. */
@@ -67,8 +67,8 @@ struct descriptor {
 
 /* The allocator that the core uses: the server's in the module, malloc's in tests. */
 struct allocator {
-    void *(*alloc)(
-        size_t nbytes); /* may fail: the function at hand then fails and leaves no trace */
+    /* May fail: the function at hand then fails and leaves no trace. */
+    void *(*alloc)(size_t nbytes);
     void *(*realloc)(void *old, size_t nbytes);
     void *(*need)(size_t nbytes);                  /* does not return if there is no memory */
     void *(*need_zeroed)(size_t n, size_t nbytes); /* the same, of n times nbytes */
@@ -86,20 +86,21 @@ struct descriptor *descriptor_copy(const struct descriptor *from);
 /* Puts another tag in place; false for lack of memory. */
 bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length);
 
-/* Appends a layer like this one, with no shard created yet, and finds its home; false for lack of memory. */
+/* Appends a layer like this one, with no shard created yet, and finds its home; false for lack of
+ * memory. */
 bool descriptor_append(struct descriptor *descriptor, const struct layer *like);
 
 /* Appends an empty blocked layer; false for lack of memory. */
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
                           uint64_t capacity);
 
-/* The same for one that may join the string of the layer before, if that does not get too long by it. Layers that share
- * a string cost one key to open, however many they are. */
+/* The same for one that may join the string of the layer before, if that does not get too long by
+ * it. Layers that share a string cost one key to open, however many they are. */
 bool descriptor_add_layer_joined(struct descriptor *descriptor, const struct layout *layout,
                                  uint64_t capacity);
 
-/* Appends an empty layer of kind LAYER_ADOPTED, with a copy of the adoption, and derives its layout: a shard is a string,
- * a block is a cache line of it. False for lack of memory. */
+/* Appends an empty layer of kind LAYER_ADOPTED, with a copy of the adoption, and derives its
+ * layout: a shard is a string, a block is a cache line of it. False for lack of memory. */
 bool descriptor_add_adopted(struct descriptor *descriptor, const struct adoption *adoption);
 
 /* A copy with memory of its own; NULL for lack of it. */
@@ -113,7 +114,8 @@ static inline bool layer_owns_shards(const struct layer *layer) {
 /* Makes copies of the adopted strings the filter's own: from now on they are named like shards. */
 void descriptor_own_adopted(struct descriptor *descriptor);
 
-/* Forgets the strings that are not the filter's own: what is left marked as created may be removed. */
+/* Forgets the strings that are not the filter's own: what is left marked as created may be
+ * removed. */
 void descriptor_disown(struct descriptor *descriptor);
 
 /* Bytes of the marks of its shards. */
@@ -137,14 +139,14 @@ static inline bool layer_is_joined(const struct layer *layer) {
     return layer->offset != 0;
 }
 
-/* The strings that begin with this layer: one for each shard, none if it shares that of the layer before. Whoever goes
- * over a filter's strings, not over its bits, counts these. */
+/* The strings that begin with this layer: one for each shard, none if it shares that of the layer
+ * before. Whoever goes over a filter's strings, not over its bits, counts these. */
 static inline uint32_t layer_nstrings(const struct layer *layer) {
     return layer_is_joined(layer) ? 0 : layer->layout.nshards;
 }
 
-/* Bytes of the blocks that a shard's string has now: the layer's own and those of created layers that joined it. Only
- * for a layer that is not joined itself. */
+/* Bytes of the blocks that a shard's string has now: the layer's own and those of created layers
+ * that joined it. Only for a layer that is not joined itself. */
 size_t descriptor_string_bytes(const struct descriptor *descriptor, uint32_t home);
 
 static inline struct layer *descriptor_newest(const struct descriptor *descriptor) {
@@ -160,7 +162,8 @@ static inline uint64_t layer_most_stored(const struct layer *layer) {
     return layer->adoption ? 0 : layer->layout.nshards * shard;
 }
 
-/* Totals over all layers: capacity, items, strings created, bytes of these strings (adopted ones apart). */
+/* Totals over all layers: capacity, items, strings created, bytes of these strings (adopted ones
+ * apart). */
 uint64_t descriptor_capacity(const struct descriptor *descriptor);
 uint64_t descriptor_nitems(const struct descriptor *descriptor);
 uint64_t descriptor_nshards(const struct descriptor *descriptor);
@@ -169,8 +172,10 @@ uint64_t descriptor_nstored(const struct descriptor *descriptor);
 /* Forgets all strings: as if none had been created yet. */
 void descriptor_clear_strings(struct descriptor *descriptor);
 
-/* Goes over a filter's strings, those that were ever created: for (struct string_cursor at = {0};
- * descriptor_next_string(descriptor, &at);) … at.layer, at.shard. */
+/* Goes over those of a filter's strings that were ever created:
+ *
+ *     for (struct string_cursor at = {0}; descriptor_next_string(descriptor, &at);)
+ *         … at.layer, at.shard … */
 struct string_cursor {
     uint32_t layer; /* the string begins with this layer, */
     uint32_t shard; /* and holds this shard of it */
@@ -181,14 +186,15 @@ bool descriptor_next_string(const struct descriptor *descriptor, struct string_c
 /* The string is gone, with all layers that share it. */
 void descriptor_forget_string(struct descriptor *descriptor, const struct string_cursor *at);
 
-/* What is wrong with a layer, with how far a filter was loaded, with all of a descriptor but its layers, with a whole
- * descriptor; or NULL. Every decoded one has passed. */
+/* What is wrong with a layer, with how far a filter was loaded, with all of a descriptor but its
+ * layers, with a whole descriptor; or NULL. Every decoded one has passed. */
 const char *layer_problem(const struct layer *layer);
 const char *load_problem(const struct load *load);
 const char *descriptor_head_problem(const struct descriptor *descriptor);
 const char *descriptor_problem(const struct descriptor *descriptor);
 
-/* Why a blocked layer can't share the string of the newest one, which must not get longer than max_bytes; NULL: it can. */
+/* Why a blocked layer can't share the string of the newest one, which must not get longer than
+ * max_bytes; NULL: it can. */
 const char *descriptor_join_problem(const struct descriptor *descriptor,
                                     const struct layout *layout, uint64_t max_bytes);
 

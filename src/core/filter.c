@@ -1,10 +1,11 @@
 /* The way of a command through a filter.
  *
- * A batch is answered in two passes. The first asks every layer, newest first, and opens every shard that any item
- * needs; when one is lost, all ends there, before anything has changed. The second adds what was new. Between hashing an
- * item and touching its block, AHEAD other items are hashed and their blocks requested, so that the memory works on
- * many of them at once: that, and opening each shard once per command, is what makes an item of a batch several times
- * cheaper than a single one. */
+ * A batch is answered in two passes. The first asks every layer, newest first, and opens every
+ * shard that any item needs; when one is lost, all ends there, before anything has changed. The
+ * second adds what was new. Between hashing an item and touching its block, AHEAD other items are
+ * hashed and their blocks requested, so that the memory works on many of them at once: that, and
+ * opening each shard once per command, is what makes an item of a batch several times cheaper than
+ * a single one. */
 #include "core/filter.h"
 
 #include "core/young.h"
@@ -118,8 +119,9 @@ static inline const struct layer_ops *ops_of(const struct access *access, uint32
     return &blocked_ops;
 }
 
-/* A shard of this layer that an item needs is lost. Is that an error? Where a primary's command is repeated, it is known
- * that no layer contained the item: only the newest one, which takes it, must be sound. */
+/* A shard of this layer that an item needs is lost. Is that an error? Where a primary's command is
+ * repeated, it is known that no layer contained the item: only the newest one, which takes it, must
+ * be sound. */
 static bool go_on_without(struct access *access, uint32_t index, struct lookup *lookup) {
     if (!access->supplier->repeats(access)) return false;
     lookup->shard = NULL;
@@ -143,7 +145,8 @@ ALWAYS_INLINE bool search_by(const struct layer_ops *ops, struct access *access,
     return true;
 }
 
-/* Written out twice, so that the one for blocked layers has no call and no branch on the kind in its loop. */
+/* Written out twice, so that the one for blocked layers has no call and no branch on the kind in
+ * its loop. */
 static bool search(struct access *access, uint32_t index, struct lookup *lookups, size_t n) {
     const struct layer_ops *ops = ops_of(access, index);
     return ops == &blocked_ops ? search_by(&blocked_batch_ops, access, index, lookups, n)
@@ -161,9 +164,10 @@ static inline void hash_items(const struct descriptor *descriptor, struct lookup
     }
 }
 
-/* A single item has no others to look ahead to. But where its blocks were the last time is known, and most likely they
- * still are: asking for them before their shards are opened hides a part of the memory's latency (10% of a command; a
- * third with ten layers). Should the server have moved a string, the processor fetches something else, or nothing. */
+/* A single item has no others to look ahead to. But where its blocks were the last time is known,
+ * and most likely they still are: asking for them before their shards are opened hides a part of
+ * the memory's latency (10% of a command; a third with ten layers). Should the server have moved a
+ * string, the processor fetches something else, or nothing. */
 static void prefetch_by_hint(const struct access *access, const struct lookup *lookup) {
     const struct handles *handles = access->handles;
     const uint32_t nlayers = access->descriptor->nlayers;
@@ -186,7 +190,8 @@ static void prefetch_by_hint(const struct access *access, const struct lookup *l
     }
 }
 
-/* The same as search for one item, which is a third of all the instructions of a BF.EXISTS: no loop. */
+/* The same as search for one item, which is a third of all the instructions of a BF.EXISTS: no
+ * loop. */
 ALWAYS_INLINE bool search_one(const struct layer_ops *ops, struct access *access, uint32_t index,
                               struct lookup *lookup) {
     if (!ops->locate(access, index, lookup) && !go_on_without(access, index, lookup)) return false;
@@ -214,7 +219,8 @@ bool filter_check(struct access *access, struct lookup *lookups, size_t n) {
     return true;
 }
 
-/* Appends a layer, in the string of the one before if there is room: an item opens every string that it may be in. */
+/* Appends a layer, in the string of the one before if there is room: an item opens every string
+ * that it may be in. */
 static bool grow(struct descriptor *descriptor) {
     if (descriptor->expansion == 0 || descriptor->nlayers >= SIZING_MAX_LAYERS) return false;
     unsigned nclassic = 0;
@@ -228,7 +234,8 @@ static bool grow(struct descriptor *descriptor) {
            descriptor_add_layer_joined(descriptor, &layout, capacity);
 }
 
-/* Adds an item to a layer, if the server has the memory that it takes. Written out twice, as search is. */
+/* Adds an item to a layer, if the server has the memory that it takes. Written out twice, as search
+ * is. */
 ALWAYS_INLINE enum answer insert_by(const struct layer_ops *ops, struct access *access,
                                     uint32_t index, struct lookup *lookup) {
     if (ops->allocates(access, index, lookup) && !access->supplier->may_allocate(access))
@@ -244,8 +251,8 @@ static enum answer make_room(struct access *access, const struct lookup *lookups
     return ANSWER_NEW;
 }
 
-/* Adds lookup number i, which the search did not find. Only layers from `first` on have changed since, by earlier items
- * of the batch, which may have been this very item. */
+/* Adds lookup number i, which the search did not find. Only layers from `first` on have changed
+ * since, by earlier items of the batch, which may have been this very item. */
 static enum answer add_one(struct access *access, uint32_t first, struct lookup *lookups,
                            size_t i) {
     struct lookup *lookup = &lookups[i];

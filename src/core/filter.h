@@ -14,16 +14,18 @@ struct filter_options {
     uint64_t shard_bytes;
 };
 
-/* The first layer that such a filter has, and its share of the error; false if it can't be sized. */
+/* The first layer that such a filter has, and its share of the error; false if it can't be
+ * sized. */
 bool filter_plan(const struct filter_options *options, struct layout *layout, double *error);
 
 /* The descriptor of such a filter; NULL if it can't be sized or there is no memory. */
 struct descriptor *filter_new(const struct filter_options *options, const char *tag,
                               size_t tag_length);
 
-/* Fills in the answers for all n lookups, n >= 1. False if a shard that is needed is lost (access->status, bad_layer and
- * bad_shard say which): then nothing has changed. Where a primary's command is repeated, a lost shard of the newest layer leaves the item
- * out, and one of an older layer counts as not containing it. */
+/* Fills in the answers for all n lookups, n >= 1. False if a shard that is needed is lost
+ * (access->status, bad_layer and bad_shard say which): then nothing has changed. Where a primary's
+ * command is repeated, a lost shard of the newest layer leaves the item out, and one of an older
+ * layer counts as not containing it. */
 bool filter_check(struct access *access, struct lookup *lookups, size_t n);
 
 /* The same, and adds what is new: *nadded tells how much that is. */

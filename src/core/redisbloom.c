@@ -1,12 +1,12 @@
 /* The header of a dump:
  *
  *     items of all layers 8, layers 4, options 4, [growth 4], then for each layer
- *     bytes 8, bits 8, items 8, error 8, bits per item 8, hashes 4, capacity 8 or 4, log2 of the
- * bits or 0, 1
+ *     bytes 8, bits 8, items 8, error 8, bits per item 8, hashes 4, capacity 8 or 4,
+ *     log2 of the bits or 0, 1
  *
- * little-endian and packed. Version 2.0 has no growth (it was 2) and a short capacity, the
- * first 2.2 have growth and the short capacity, all later ones up to 8.x the whole. Nothing but the
- * length tells them apart. */
+ * little-endian and packed. Version 2.0 has no growth (it was 2) and a short capacity, the first
+ * 2.2 have growth and the short capacity, all later ones up to 8.x the whole. Only the length tells
+ * them apart. */
 #include "core/redisbloom.h"
 
 #include <math.h>

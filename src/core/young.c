@@ -2,13 +2,14 @@
 
 #include "core/bytes.h"
 
-/* One item for so many bytes of bitmap: a table then takes 1 to 2% of what the bitmap takes, and turning it costs little
- * more than the zeroing. */
+/* One item for so many bytes of bitmap: a table then takes 1 to 2% of what the bitmap takes, and
+ * turning it costs little more than the zeroing. */
 #define BYTES_PER_ITEM 2048u
 
 #define AHEAD 16u /* entries, when a table is poured into a bitmap */
 
-/* But no more than this, before the spread: beyond shards of 32 MB a table would not fit into a part of a dump. */
+/* But no more than this, before the spread: beyond shards of 32 MB a table would not fit into a
+ * part of a dump. */
 #define MAX_BASE 16384u
 
 /* How many times its limit a table may grow to if its shard has to wait for its turn. */
@@ -23,7 +24,8 @@ static uint32_t spread(uint32_t shard, uint32_t range) {
     return (uint32_t)((uint64_t)hash * range >> 32);
 }
 
-/* The least number of items with which a large shard turns; 0: it turns when its first table is full. */
+/* The least number of items with which a large shard turns; 0: it turns when its first table is
+ * full. */
 static uint32_t base_of(const struct layout *layout) {
     const size_t base = layout_shard_bytes(layout) / BYTES_PER_ITEM;
     if (base <= YOUNG_FIRST / 4 * 3) return 0;
@@ -51,13 +53,13 @@ uint32_t young_capacity(const struct layout *layout, size_t nbytes) {
     const uint32_t base = base_of(layout);
     const uint32_t most = young_capacity_for((base ? base : YOUNG_FIRST) * 2 * PATIENCE);
     if (!young_begins(layout) || capacity * YOUNG_ENTRY_BYTES != nbytes || capacity < YOUNG_FIRST ||
-        capacity > most || (capacity & (capacity - 1)) != 0)
+        capacity > most || (capacity & (capacity - 1)) != 0 || nbytes >= layout_shard_bytes(layout))
         return 0;
     return (uint32_t)capacity;
 }
 
-/* The entry of this item, or the free one where it would go, or NULL. Anybody may have written to the string: the search
- * ends, whatever is in it. */
+/* The entry of this item, or the free one where it would go, or NULL. Anybody may have written to
+ * the string: the search ends, whatever is in it. */
 static const uint8_t *locate(const uint8_t *table, uint32_t capacity, uint32_t block,
                              uint64_t bits) {
     const uint32_t mask = capacity - 1;
@@ -122,7 +124,8 @@ bool young_is_sound(const struct layout *layout, const uint8_t *table, uint32_t 
     return *nitems <= capacity / 4 * 3;
 }
 
-/* The blocks lie anywhere in the bitmap: asking for them ahead of time hides most of the memory's latency. */
+/* The blocks lie anywhere in the bitmap: asking for them ahead of time hides most of the memory's
+ * latency. */
 void young_pour(const struct layout *layout, const uint8_t *table, uint32_t capacity,
                 uint8_t *blocks) {
     const size_t block_bytes = layout_block_bytes(layout);

@@ -1,15 +1,18 @@
-/* A descriptor without shards names keys that it did not bring: shards by its tag and id, adopted strings by their prefix.
- * Whoever could bring in any such descriptor could read and write keys that he has no right to. RESTORE does not tell a
- * module who runs it, so all that can be looked at is the descriptor and the server:
+/* A descriptor without shards names keys that it did not bring: shards by its tag and id, adopted
+ * strings by their prefix. Whoever could bring in any such descriptor could read and write keys
+ * that he has no right to. RESTORE does not tell a module who runs it, so all that can be looked at
+ * is the descriptor and the server:
  *
  * - Files and the primary are believed. They may name anything, and a refusal would lose data.
  * - Outside a cluster DUMP never makes one, and none is taken.
- * - In a cluster it is how MIGRATE and slot migration move a filter. All keys that it names must lie in the slot of its own
- *   name. It must not be a filter that lives here under another name, whose shards it would share. And it may bring
- *   adopted strings only while its slot is between nodes, or in the place of the same filter.
+ * - In a cluster it is how MIGRATE and slot migration move a filter. All keys that it names must
+ *   lie in the slot of its own name. It must not be a filter that lives here under another name,
+ *   whose shards it would share. And it may bring adopted strings only while its slot is between
+ *   nodes, or in the place of the same filter.
  *
- * A slot that is not ours can't be written by clients: there it is slot migration that restores, the server does no more
- * than log a refusal, and a filter of the same id may still wait to be freed by a background thread. */
+ * A slot that is not ours can't be written by clients: there it is slot migration that restores,
+ * the server does no more than log a refusal, and a filter of the same id may still wait to be
+ * freed by a background thread. */
 #include "store/admission.h"
 
 #include <string.h>
@@ -21,7 +24,8 @@
 
 /* The filter that has this name now, or NULL. */
 static const struct filter *present(RedisModuleCtx *ctx, const RedisModuleString *name) {
-    /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be kept. */
+    /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be
+     * kept. */
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
     RedisModuleString *copy = RedisModule_CreateString(NULL, text, length);
@@ -35,7 +39,8 @@ static const struct filter *present(RedisModuleCtx *ctx, const RedisModuleString
     return filter;
 }
 
-/* The adoption by which a descriptor names strings of others, or NULL. Only the first layer can have one. */
+/* The adoption by which a descriptor names strings of others, or NULL. Only the first layer can
+ * have one. */
 static const struct adoption *adoption_of(const struct descriptor *descriptor) {
     return layer_owns_shards(&descriptor->layers[0]) ? NULL : descriptor->layers[0].adoption;
 }

@@ -12,7 +12,8 @@ enum saved_string {
     SAVED_YOUNG = 2,
 };
 
-/* Has a filter this string? Adopted ones may have been made by others: only the key itself tells. */
+/* Has a filter this string? Adopted ones may have been made by others: only the key itself
+ * tells. */
 static bool has_string(const struct layer *layer, uint32_t number) {
     return layer_shard_created(layer, number) || layer->adoption;
 }
@@ -33,8 +34,8 @@ void contents_save(RedisModuleIO *rdb, struct strings *strings) {
     }
 }
 
-/* Turns the descriptor into one without strings, which are then made one by one. What it said before is returned, for
- * descriptor_free. */
+/* Turns the descriptor into one without strings, which are then made one by one. What it said
+ * before is returned, for descriptor_free. */
 static struct descriptor *take_strings(struct descriptor *descriptor) {
     struct descriptor *wanted = descriptor_copy(descriptor);
     if (!wanted) return NULL;
@@ -44,7 +45,8 @@ static struct descriptor *take_strings(struct descriptor *descriptor) {
     return wanted;
 }
 
-/* Makes a string of what is known of it. One that is lost stays lost; an adopted one that does not exist need not be. */
+/* Makes a string of what is known of it. One that is lost stays lost; an adopted one that does not
+ * exist need not be. */
 static const char *put_string(struct access *access, const struct descriptor *wanted, uint32_t home,
                               uint32_t number, enum saved_string saved, const uint8_t *body,
                               size_t nbytes) {
@@ -154,10 +156,10 @@ void contents_digest(RedisModuleDigest *digest, struct strings *strings) {
     RedisModule_DigestEndSequence(digest);
 }
 
-/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are moved here and now,
- * on every server that runs the MOVE, replicas and replay of the AOF included, so that there is no moment at which they
- * are apart. (Writing in a notification is safe where the command is done with the keyspace when it notifies, which is
- * so for MOVE.) */
+/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are
+ * moved here and now, on every server that runs the MOVE, replicas and replay of the AOF included,
+ * so that there is no moment at which they are apart. (Writing in a notification is safe where the
+ * command is done with the keyspace when it notifies, which is so for MOVE.) */
 void contents_move(RedisModuleCtx *ctx, const struct descriptor *descriptor, int from, int to) {
     RedisModule_SelectDb(ctx, from);
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {

@@ -7,10 +7,12 @@
 /* Saves every string that the descriptor says is there, in order. */
 void contents_save(RedisModuleIO *rdb, struct strings *strings);
 
-/* Reads what contents_save wrote, into keys; those that are there are replaced. The problem, or NULL. */
+/* Reads what contents_save wrote, into keys; those that are there are replaced. The problem, or
+ * NULL. */
 const char *contents_load(RedisModuleIO *rdb, struct strings *strings);
 
-/* Gives the copy, whose descriptor is that of the original but for its names, strings of its own. */
+/* Gives the copy, whose descriptor is that of the original but for its names, strings of its
+ * own. */
 void contents_copy(struct strings *from, struct strings *to);
 
 /* Adds all that makes two filters equal, whatever their names and ids. */

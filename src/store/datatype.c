@@ -1,7 +1,8 @@
-/* What Redis asks of a data type. In a snapshot a filter is its descriptor alone, since its shards are keys of the
- * same snapshot. Taken out by DUMP it must stand for itself, and carries the bits; RESTORE then makes a new filter,
- * with an id of its own (identity.h). In a cluster DUMP is what slot migration uses, and the shards travel as keys: there it
- * carries the descriptor alone again. */
+/* What Redis asks of a data type. In a snapshot a filter is its descriptor alone, since its shards
+ * are keys of the same snapshot. Taken out by DUMP it must stand for itself, and carries the bits;
+ * RESTORE then makes a new filter, with an id of its own (identity.h). In a cluster DUMP is what
+ * slot migration uses, and the shards travel as keys: there it carries the descriptor alone
+ * again. */
 #include "store/datatype.h"
 
 #include <string.h>
@@ -26,8 +27,8 @@ enum saved_form {
     SAVED_WHOLE = 1,      /* the shards follow, in order; an empty one was lost */
 };
 
-/* A name may come to mean another filter, so nothing that is remembered of names outlives the birth of one: not even where
- * the server has taken the old value away in silence. */
+/* A name may come to mean another filter, so nothing that is remembered of names outlives the birth
+ * of one: not even where the server has taken the old value away in silence. */
 static void come_alive(const struct descriptor *descriptor) {
     namecache_forget();
     retired_free_some();
@@ -55,8 +56,8 @@ static void FilterFree(void *value) {
     if (!retired_take(value)) free_now(value);
 }
 
-/* Contexts to touch keys with where the server gives none: the type's callbacks. Two, because COPY works in two
- * databases at a time. */
+/* Contexts to touch keys with where the server gives none: the type's callbacks. Two, because COPY
+ * works in two databases at a time. */
 static RedisModuleCtx *contexts[2];
 
 static RedisModuleCtx *context_for(int db) {
@@ -102,7 +103,8 @@ static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *v
 
 /* ---- loading ---- */
 
-/* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and an id of its own. */
+/* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and an
+ * id of its own. */
 static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor) {
     const char *tag = "";
     size_t length = 0, tag_length = 0;
@@ -117,8 +119,8 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor) {
     return NULL;
 }
 
-/* Both take the descriptor over, and return NULL with the reason in *problem. What is refused was never alive: nothing
- * that it names may be taken for its own and removed. */
+/* Both take the descriptor over, and return NULL with the reason in *problem. What is refused was
+ * never alive: nothing that it names may be taken for its own and removed. */
 static struct filter *load_bare(RedisModuleIO *rdb, struct descriptor *descriptor,
                                 const char **problem) {
     *problem = admission_problem(context_for(RedisModule_GetDbIdFromIO(rdb)), rdb, descriptor);
@@ -176,13 +178,14 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
 
 /* ---- leaving for another cluster node ---- */
 
-/* MIGRATE packs a key, sends it and deletes it, all in one command, and looks to us like DUMP and DEL. Its shards have
- * still to travel then, and must not be swept here: neither when the migration is called off, nor by a replica that
- * is promoted meanwhile, which sees nothing but a DEL. So a filter that goes at the very moment it was packed is
- * leaving, and replicas and the AOF are told, in the same transaction. (If it only gets another name, its notification
- * takes that back.) Somebody who DUMPs and DELs a filter within a tenth of a second, in a cluster, leaves its shards to
- * bforphans. Rejected: taking it for a departure only while the slot is on the move. Keys can be MIGRATEd from a slot
- * that is not marked so, and their shards would be lost. */
+/* MIGRATE packs a key, sends it and deletes it, all in one command, and looks to us like DUMP and
+ * DEL. Its shards have still to travel then, and must not be swept here: neither when the migration
+ * is called off, nor by a replica that is promoted meanwhile, which sees nothing but a DEL. So a
+ * filter that goes at the very moment it was packed is leaving, and replicas and the AOF are told,
+ * in the same transaction. (If it only gets another name, its notification takes that back.)
+ * Somebody who DUMPs and DELs a filter within a tenth of a second, in a cluster, leaves its shards
+ * to bforphans. Rejected: taking it for a departure only while the slot is on the move. Keys can be
+ * MIGRATEd from a slot that is not marked so, and their shards would be lost. */
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
     namecache_forget();
@@ -255,7 +258,8 @@ static void FilterAuxSave(RedisModuleIO *rdb, int when) {
     garbage_save(rdb);
 }
 
-/* Where the server allows it, a file without anything to remember can be loaded without the module. */
+/* Where the server allows it, a file without anything to remember can be loaded without the
+ * module. */
 static void FilterAuxSaveIfAny(RedisModuleIO *rdb, int when) {
     if (garbage_count().npending > 0) FilterAuxSave(rdb, when);
 }

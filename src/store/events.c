@@ -48,9 +48,10 @@ static void OnWholeDatabase(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_
 }
 
 /* ---- slots that go to another node at once ----
- * A child sends all keys of the slots, as they are when it is forked, and what changes afterwards follows as commands. The
- * dead are not among the keys but their shards may be, and the list of them does not travel: the child must not send
- * them. Whatever dies afterwards, dies on the other node as well, by the same command. */
+ * A child sends all keys of the slots, as they are when it is forked, and what changes afterwards
+ * follows as commands. The dead are not among the keys but their shards may be, and the list of
+ * them does not travel: the child must not send them. Whatever dies afterwards, dies on the other
+ * node as well, by the same command. */
 
 static RedisModuleCtx *detached;
 
@@ -62,7 +63,8 @@ static void OnSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_
     if (what == REDISMODULE_SUBEVENT_SLOT_MIGRATION_SNAPSHOT) garbage_purge_child(ctx);
 }
 
-/* Valkey tells its parent alone, at the start and at the end. In between, no child has a use for shards of the dead. */
+/* Valkey tells its parent alone, at the start and at the end. In between, no child has a use for
+ * shards of the dead. */
 static unsigned nexports;
 
 static void in_child(void) {
@@ -111,8 +113,9 @@ void events_copied_from(int db) {
     copied_from = db;
 }
 
-/* The database that the event is about. The context can't be asked: within MULTI, Valkey 9.1 answers with the database of the
- * transaction. A key opened for writing is there even if it is empty. */
+/* The database that the event is about. The context can't be asked: within MULTI, Valkey 9.1
+ * answers with the database of the transaction. A key opened for writing is there even if it is
+ * empty. */
 static int database_of(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key = RedisModule_OpenKey(
         ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
@@ -137,10 +140,11 @@ static void stay(struct filter *filter) {
     filter->packed_at = 0;
 }
 
-/* Valkey 8.1.1 lends the context the very client that runs the command, selects the event's database in it, and forgets to
- * go back: after MOVE, of any key, and COPY to another database the client would go on in the wrong one, a primary's
- * link and the replay of an AOF included. So the database it had is selected here. Where the context has a client of its
- * own that does nothing. (For a COPY of other types there is no telling which it was.) */
+/* Valkey 8.1.1 lends the context the very client that runs the command, selects the event's
+ * database in it, and forgets to go back: after MOVE, of any key, and COPY to another database the
+ * client would go on in the wrong one, a primary's link and the replay of an AOF included. So the
+ * database it had is selected here. Where the context has a client of its own that does nothing.
+ * (For a COPY of other types there is no telling which it was.) */
 static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
     (void)type;
     static int moved_from; /* the event before move_to is always its move_from */

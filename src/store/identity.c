@@ -1,15 +1,18 @@
-/* Ids are random and chosen once, by the primary. COPY and RESTORE are commands of the server, which replicates them as
- * they are, so the id that the primary chose travels ahead of them: `BF.NEXTID key id`, in the same transaction. Replicas
- * and the replay of an AOF use what they were told. Nobody counts or derives anything, so there is no state that could be
- * lost, run backwards or differ between servers, and no id comes twice however the filters before were lost.
+/* Ids are random and chosen once, by the primary. COPY and RESTORE are commands of the server,
+ * which replicates them as they are, so the id that the primary chose travels ahead of them:
+ * `BF.NEXTID key id`, in the same transaction. Replicas and the replay of an AOF use what they were
+ * told. Nobody counts or derives anything, so there is no state that could be lost, run backwards
+ * or differ between servers, and no id comes twice however the filters before were lost.
  *
- * An id that was told and never used does no harm: COPY and RESTORE that fail on a primary tell nothing, and whatever
- * succeeds is told anew. Several may wait at a time, since a node can import slots from several others at once.
+ * An id that was told and never used does no harm: COPY and RESTORE that fail on a primary tell
+ * nothing, and whatever succeeds is told anew. Several may wait at a time, since a node can import
+ * slots from several others at once.
  *
- * Rejected: deriving ids from the source's id and a count of its copies, or from the payload and a count of restores.
- * Every count has a way to run backwards (an older descriptor restored, an aborted resync, a rewritten AOF without filters,
- * another node's count), and then a living filter's id was taken again. Rejected: trying candidates until none is alive:
- * when a value is freed is not the same on all servers. */
+ * Rejected: deriving ids from the source's id and a count of its copies, or from the payload and a
+ * count of restores. Every count has a way to run backwards (an older descriptor restored, an
+ * aborted resync, a rewritten AOF without filters, another node's count), and then a living
+ * filter's id was taken again. Rejected: trying candidates until none is alive: when a value is
+ * freed is not the same on all servers. */
 #include "store/identity.h"
 
 #include <inttypes.h>
@@ -105,8 +108,9 @@ static bool was_made(RedisModuleString *name) {
     return filter && filter->descriptor->id == last_id;
 }
 
-/* In the database of the filter: the notification's own context may be in another one. Once: an event of another key
- * that has the same name, in another database, must not tell it again, for the id would wait and come twice. */
+/* In the database of the filter: the notification's own context may be in another one. Once: an
+ * event of another key that has the same name, in another database, must not tell it again, for the
+ * id would wait and come twice. */
 void identity_tell(RedisModuleString *name) {
     if (!untold) return;
     untold = false;

@@ -31,7 +31,8 @@ static uint8_t *key_open(struct access *access, struct shard *shard, uint32_t la
     const int mode = REDISMODULE_READ | (access->writes ? REDISMODULE_WRITE : 0);
     RedisModuleKey *key = open_key(access, shard, layer, number, mode);
     if (!key) return NULL;
-    /* Of a key that is empty, the server gives the address of an empty string; of another type, NULL. */
+    /* Of a key that is empty, the server gives the address of an empty string; of another type,
+     * NULL. */
     uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, nbytes, mode);
     shard->key = key;
     if (string && *nbytes > 0) return string;

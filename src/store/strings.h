@@ -22,9 +22,9 @@ extern const struct supplier key_supplier;
 /* A new string with the name of a shard, or of an adopted string. */
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard);
 
-/* Is the server so full that nothing large may be made? The server refuses commands when its memory is used up, but only
- * before they start, and one batch can make a thousand shards. A tenth of slack lets a server that evicts, and so is always
- * nearly full, take a usual batch. */
+/* Is the server so full that nothing large may be made? The server refuses commands when its memory
+ * is used up, but only before they start, and one batch can make a thousand shards. A tenth of
+ * slack lets a server that evicts, and so is always nearly full, take a usual batch. */
 bool strings_memory_is_full(void);
 
 #endif

@@ -1,5 +1,6 @@
-/* fuzz.h: what the fuzz targets share. A target is one file fuzz_<name>.c that defines LLVMFuzzerTestOneInput for one pure
- * decoder; its seeds lie in seeds/<name>/, its words in <name>.dict. Nothing else is needed to add one. */
+/* fuzz.h: what the fuzz targets share. A target is one file fuzz_<name>.c that defines
+ * LLVMFuzzerTestOneInput for one pure decoder; its seeds lie in seeds/<name>/, its words in
+ * <name>.dict. Nothing else is needed to add one. */
 #ifndef FUZZ_H
 #define FUZZ_H
 
@@ -12,7 +13,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* A property that must hold for every input: says which did not, and stops where the fuzzer can see it. */
+/* A property that must hold for every input: says which did not, and stops where the fuzzer can see
+ * it. */
 #define HOLDS(cond)                                                                                \
     do {                                                                                           \
         if (!(cond)) {                                                                             \

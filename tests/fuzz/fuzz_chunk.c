@@ -1,5 +1,6 @@
-/* Any bytes as the chunks of BF.LOADCHUNK. Taken as they are they seldom pass the checksum, so they are taken a second
- * time with a frame around them that is right: type and iterators from the first byte, the rest is the body. */
+/* Any bytes as the chunks of BF.LOADCHUNK. Taken as they are they seldom pass the checksum, so they
+ * are taken a second time with a frame around them that is right: type and iterators from the first
+ * byte, the rest is the body. */
 #include "fuzz.h"
 
 #include "core/chunk.h"

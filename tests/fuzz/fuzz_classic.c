@@ -1,4 +1,5 @@
-/* Any bytes as the first chunk of a dump that RedisBloom made; the first 8 bytes are where a data chunk claims to go. */
+/* Any bytes as the first chunk of a dump that RedisBloom made; the first 8 bytes are where a data
+ * chunk claims to go. */
 #include "fuzz.h"
 
 #include "core/classic.h"

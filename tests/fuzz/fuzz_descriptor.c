@@ -1,5 +1,6 @@
-/* Any bytes to descriptor_decode: refused with a reason, or a descriptor that encodes to exactly these bytes, keeps every
- * promise that the rest of the module relies on, and cost no more memory than its own length justifies. */
+/* Any bytes to descriptor_decode: refused with a reason, or a descriptor that encodes to exactly
+ * these bytes, keeps every promise that the rest of the module relies on, and cost no more memory
+ * than its own length justifies. */
 #include "fuzz.h"
 
 #include <math.h>

@@ -1,6 +1,7 @@
-/* A filter over strings in memory, against an exact set. The input is a program: what the filter is like, then operations,
- * among them everything that others can do to its strings. An item that was answered to be new or known, and whose string
- * nobody has touched since, is never denied; the bytes that are counted are those that are there; nothing crashes. */
+/* A filter over strings in memory, against an exact set. The input is a program: what the filter is
+ * like, then operations, among them everything that others can do to its strings. An item that was
+ * answered to be new or known, and whose string nobody has touched since, is never denied; the
+ * bytes that are counted are those that are there; nothing crashes. */
 #include "fuzz.h"
 
 #include "../unit/memory.c"

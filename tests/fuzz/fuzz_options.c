@@ -1,5 +1,6 @@
-/* Any words to the parser of options: the first byte chooses the command, the rest are the words, one
- * on each line. What is accepted lies in range, can be sized, and what was sized can be stored. */
+/* Any words to the parser of options: the first byte chooses the command, the rest are the words,
+ * one on each line. What is accepted lies in range, can be sized, and what was sized can be
+ * stored. */
 #include "fuzz.h"
 
 #include "core/descriptor.h"

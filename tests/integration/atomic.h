@@ -1,5 +1,5 @@
-/* Atomic slot migration: one command moves a slot, at once for all clients. Redis 8.4 and Valkey 9.0 have it, each in its
- * own way. */
+/* Atomic slot migration: one command moves a slot, at once for all clients. Redis 8.4 and
+ * Valkey 9.0 have it, each in its own way. */
 #ifndef ATOMIC_H
 #define ATOMIC_H
 

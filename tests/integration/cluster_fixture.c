@@ -128,8 +128,8 @@ static void allow_failover(Cluster *cluster, bool yes) {
                yes ? "no" : "yes");
 }
 
-/* Nodes find a new cluster sound after two seconds at the earliest; all the rest happens meanwhile.
- */
+/* Nodes find a new cluster sound after two seconds at the earliest; all the rest happens
+ * meanwhile. */
 static bool form(Cluster *cluster) {
     for (int i = 1; i < cluster->nnodes; i++)
         for (int j = 0; j < i; j++)

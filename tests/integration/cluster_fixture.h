@@ -65,8 +65,8 @@ typedef struct Router {
 
 Router *router_new(Cluster *cluster);
 void router_free(Router *router);
-/* The reply, to be freed. Redirections are followed for at most three minutes; NULL then, and the test
- * has failed. */
+/* The reply, to be freed. Redirections are followed for at most three minutes; NULL then, and the
+ * test has failed. */
 redisReply *router_argv(Router *router, int argc, const char **argv, const size_t *lens);
 redisReply *router_command(Router *router, const char *format, ...);
 /* Waits until the sweeper of every node that serves slots has gone through all its work since the

@@ -83,8 +83,8 @@ __attribute__((format(printf, 2, 3))) static void put(Args *args, const char *fo
 
 static const char *const errors[] = {"0.01", "0.001", "0.0001"};
 
-/* What a filter is made for. Small shards are bitmaps from the start; large ones begin as tables of their items and turn
- * when they hold 75 to 300 of them, so that they are met in both forms. */
+/* What a filter is made for. All but the smallest shards begin as tables of their items; the larger
+ * ones turn when they hold 30 to 150 of them, so that they are met in both forms. */
 static const struct {
     unsigned capacity, shard_bytes;
     unsigned expansion; /* 0: one of the usual */

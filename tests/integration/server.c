@@ -336,7 +336,8 @@ static bool try_up(Server *s) {
     return false;
 }
 
-/* A child that writes a file outlives a server that was killed, and has its port until it notices. */
+/* A child that writes a file outlives a server that was killed, and has its port until it
+ * notices. */
 static bool port_was_taken(Server *s) {
     return server_logged(s, "ddress already in use");
 }

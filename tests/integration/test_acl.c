@@ -1,5 +1,5 @@
-/* Access rights: who may use a filter needs rights on its name alone, and has none on its shards.
- */
+/* Access rights: who may use a filter needs rights on its name alone, and has none on its
+ * shards. */
 #include "check.h"
 #include "client.h"
 

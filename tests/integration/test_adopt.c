@@ -139,8 +139,8 @@ TEST(adopt_respects_the_permissions_of_the_user) {
 
 /* ---- the life of a filter ---- */
 
-/* Waits until the sweeper has removed a filter, and another: it has then gone through all its work.
- */
+/* Waits until the sweeper has removed a filter, and another: it has then gone through all its
+ * work. */
 static void wait_sweeper(Client *c) {
     for (int n = 0; n < 2; n++) {
         EXPECT(c, "*1 :1", "BF.INSERT decoy ITEMS x");
@@ -277,8 +277,8 @@ TEST(writes_to_adopted_strings_are_signalled) {
     EXPECT(other, "_", "EXEC");
 }
 
-/* A copy, and a filter that was restored, have strings of their own, and remove them when they go.
- */
+/* A copy, and a filter that was restored, have strings of their own, and remove them when they
+ * go. */
 TEST(copies_are_independent) {
     Server *s = server_start(NULL);
     Client *c = s->client;

@@ -126,8 +126,8 @@ static bool wait_for_state(Server *s, const char *state) {
     return CHECK_FAIL("the cluster does not become %s", state);
 }
 
-/* While the cluster is down the server refuses the sweeper's commands; it must not forget its work.
- */
+/* While the cluster is down the server refuses the sweeper's commands; it must not forget its
+ * work. */
 TEST(expiry_while_the_cluster_is_down) {
     Cluster *cluster = cluster_start(2, false, NULL);
     REQUIRE(cluster);

@@ -149,8 +149,8 @@ TEST(migration_that_is_called_off) {
     router_free(move.router);
 }
 
-/* The same with a failover of the source: its replica saw a DEL, and knows nothing of a migration.
- */
+/* The same with a failover of the source: its replica saw a DEL, and knows nothing of a
+ * migration. */
 TEST(migration_whose_source_fails_over) {
     struct move move;
     REQUIRE(prepare(&move, cluster_start(3, true, NULL), "seen"));

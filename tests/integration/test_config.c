@@ -179,7 +179,8 @@ TEST(config_rewrite) {
     CHECK(strstr(file, "INITIAL_SIZE 4000") || strstr(file, "bf.initial-size 4000"));
 }
 
-/* RedisBloom is called bf, and some servers come with it. Any module of that name will do here: a copy of our own. */
+/* RedisBloom is called bf, and some servers come with it. Any module of that name will do here: a
+ * copy of our own. */
 TEST(another_module_called_bf_is_named_as_the_reason) {
     Server *s = server_start("enable-module-command yes");
     const char *module = getenv("MODULE");

@@ -1,9 +1,9 @@
-/* Hostile bytes: DUMP payloads, chunks, RDB files, descriptors and shards, corrupted with a correct checksum. The server refuses
- * them or works with them; it never crashes, never takes memory out of proportion, and what it accepts keeps the
- * promises of any filter.
+/* Hostile bytes: DUMP payloads, chunks, RDB files, descriptors and shards, corrupted with a correct
+ * checksum. The server refuses them or works with them; it never crashes, never takes memory out of
+ * proportion, and what it accepts keeps the promises of any filter.
  *
- * Short and the same in every run; with SECONDS=n (make integration ONLY=corrupter SECONDS=n) each test goes on for that
- * long with new seeds. */
+ * Short and the same in every run; with SECONDS=n (make integration ONLY=corrupter SECONDS=n) each
+ * test goes on for that long with new seeds. */
 #include "check.h"
 #include "core/chunk.h"
 #include "client.h"
@@ -109,8 +109,8 @@ static void make_shape(Client *c, int shape, const char *key) {
 
 /* ---- what must hold of a filter that was accepted ---- */
 
-/* The largest shard that adding or healing could make, how many of the created ones there are, and whether all layers
- * were made by us. */
+/* The largest shard that adding or healing could make, how many of the created ones there are, and
+ * whether all layers were made by us. */
 static void describe(Client *c, const char *key, size_t *shard_bytes, uint64_t *ncreated,
                      bool *ours) {
     Bytes bytes = ask_bytes(c, "BF.DESCRIPTOR %s", key);
@@ -250,7 +250,8 @@ static void take_dumps(Client *c, Bytes dumps[NSHAPES]) {
 /* One corrupted payload; true if it was accepted. */
 static bool restore_one(Client *c, const Bytes dumps[NSHAPES], int n) {
     Bytes bytes = bytes_copy(dumps[n % NSHAPES].data, dumps[n % NSHAPES].nbytes);
-    /* The version in front of the checksum stays right most of the time: else nothing else is looked at. */
+    /* The version in front of the checksum stays right most of the time: else nothing else is
+     * looked at. */
     uint8_t version[2];
     memcpy(version, bytes.data + bytes.nbytes - 10, 2);
     corrupt(&bytes, &dumps[corrupt_draw(NSHAPES)], PAYLOAD_HEAD);
@@ -273,9 +274,10 @@ static bool restore_one(Client *c, const Bytes dumps[NSHAPES], int n) {
     return accepted;
 }
 
-/* Redis 8.6 counts the peak at each allocation, and so also what it takes itself, for a moment, when it unpacks a string
- * whose forged length says 4 GB: a plain string does the same there without any module. So with compression it is what
- * is in use after each payload that must stay small, and without it also what was in use while it was read. */
+/* Redis 8.6 counts the peak at each allocation, and so also what it takes itself, for a moment,
+ * when it unpacks a string whose forged length says 4 GB: a plain string does the same there
+ * without any module. So with compression it is what is in use after each payload that must stay
+ * small, and without it also what was in use while it was read. */
 static void check_memory(Server *s, bool compressed, double limit) {
     CHECK_RANGE((double)server_info(s, compressed ? "used_memory" : "used_memory_peak"), 0, limit);
 }
@@ -301,7 +303,8 @@ static void check_restore(const char *compression) {
     }
     CHECK(naccepted > done / 50 && naccepted < done);
     if (in_detail()) printf("    %d payloads, %d accepted\n", done, naccepted);
-    /* Shards of payloads that were refused halfway are on the primary alone, until they are swept. */
+    /* Shards of payloads that were refused halfway are on the primary alone, until they are
+     * swept. */
     check_replica_and_death(s, replica);
     CHECK_STR(ask(c, "KEYS bf:{again}*"), "*0");
     CHECK_STR(ask(c, "KEYS bf:{copy}*"), "*0");
@@ -390,8 +393,8 @@ static Stream scandump(Client *c, const char *key) {
     return stream;
 }
 
-/* A data chunk of a small filter holds all of it: cut into chunks of one part each, so that there is something to lose,
- * to repeat and to reorder. */
+/* A data chunk of a small filter holds all of it: cut into chunks of one part each, so that there
+ * is something to lose, to repeat and to reorder. */
 static Stream split(const Stream *whole) {
     Stream fine = {.n = 0};
     struct chunk header, chunk;
@@ -496,7 +499,8 @@ static void corrupt_stream(Stream *stream, const Stream *other) {
     }
 }
 
-/* A refused chunk has changed nothing: no key came to be, and a half-loaded filter waits for the same as before. */
+/* A refused chunk has changed nothing: no key came to be, and a half-loaded filter waits for the
+ * same as before. */
 static bool load_piece(Client *c, const char *key, const Piece *piece) {
     Bytes before = ask_bytes(c, "BF.DESCRIPTOR %s", key);
     const bool refused =
@@ -545,8 +549,8 @@ static void check_handing_on(Client *c, const char *key) {
     stream_free(&again);
 }
 
-/* One stream with something wrong; what is refused is sometimes followed by what is right. True if a filter came of
- * it. */
+/* One stream with something wrong; what is refused is sometimes followed by what is right. True if
+ * a filter came of it. */
 static bool load_one(Client *c, const Stream *streams, unsigned nstreams, int n) {
     const Stream *right = &streams[corrupt_draw(nstreams)];
     Stream wrong = stream_copy(right);

@@ -79,8 +79,8 @@ static bool get_reply(redisContext *redis, long long *number) {
     return true;
 }
 
-/* One pipeline of batches. With `confirmed`, they count as answered only when a replica has them.
- */
+/* One pipeline of batches. With `confirmed`, they count as answered only when a replica has
+ * them. */
 static bool write_some(redisContext *redis, bool confirmed) {
     Flight flights[MAX_PIPELINE];
     const int n = 1 + (int)draw(MAX_PIPELINE);
@@ -148,7 +148,7 @@ static void check_answered(Server *s) {
 static void renew(Server *s, unsigned round) {
     static const char *const shapes[NFILTERS] = {
         "0.001 10", "0.0001 100000 SHARDSIZE 4096", "0.01 1 EXPANSION 1", NULL,
-        /* begin as tables, and turn at some 100 items */
+        /* begin as tables, and turn at some 50 items */
         "0.01 400000 SHARDSIZE 131072 NONSCALING", "0.01 50 SHARDSIZE 90000 EXPANSION 2000"};
     for (int f = 0; f < NFILTERS; f++) {
         if (round % 4 != 0 && f == 1) continue; /* this one lives longer */

@@ -42,7 +42,8 @@ TEST(every_command_is_documented) {
     }
 }
 
-/* Since 7.2 an argument has, next to its name, a text to show. The module gives none; the server takes the name then. */
+/* Since 7.2 an argument has, next to its name, a text to show. The module gives none; the server
+ * takes the name then. */
 static int check_display_texts(const redisReply *arguments, const char *of) {
     int ntexts = 0;
     for (size_t i = 0; arguments && i < arguments->elements; i++) {

@@ -1,5 +1,6 @@
-/* Files that earlier builds wrote: they must be read as long as the format has this version. tests/assets/regenerate makes
- * them, with the answers that are expected; see there for what is in them. */
+/* Files that earlier builds wrote: they must be read as long as the format has this version.
+ * tests/assets/regenerate makes them, with the answers that are expected; see there for what is in
+ * them. */
 #include "check.h"
 #include "core/chunk.h"
 #include "client.h"

@@ -484,7 +484,8 @@ static void check_answer(Op op, int filter, unsigned item, const redisReply *r) 
     *contained = true; /* also if it was taken for known: then it stays so */
 }
 
-/* Valkey 9.1 gives a script the first error of an array in place of the array: so for a batch into the full filter. */
+/* Valkey 9.1 gives a script the first error of an array in place of the array: so for a batch into
+ * the full filter. */
 static bool scripts_lose_arrays(Client *c) {
     EXPECT(c, "+OK", "BF.RESERVE probe 0.01 1 NONSCALING");
     EXPECT(c, ":1", "BF.ADD probe a");
@@ -494,7 +495,8 @@ static bool scripts_lose_arrays(Client *c) {
     return n != 2;
 }
 
-/* Then the same is sent without a script: what the script has added is known now, and the rest is refused again. */
+/* Then the same is sent without a script: what the script has added is known now, and the rest is
+ * refused again. */
 static redisReply *ask_again(Client *c, const Args *args, redisReply *lost) {
     const char *full = "ERR non scaling filter is full"; /* and what came behind it in the array */
     CHECK(strncmp(lost->str, full, strlen(full)) == 0);

@@ -1,4 +1,5 @@
-/* Ids: no filter ever gets the id of another, and primary, replica and replay of an AOF agree on every name. */
+/* Ids: no filter ever gets the id of another, and primary, replica and replay of an AOF agree on
+ * every name. */
 #include "atomic.h"
 #include "check.h"
 #include "client.h"
@@ -127,7 +128,8 @@ static void copy_and_restore(Client *c, const redisReply *dump) {
     EXPECT(c, ":1", "COPY a c DB 3");
     restore(c, "d", dump);
     EXPECT(c, "+OK", "RESTORE d 0 %b REPLACE", dump->str, (size_t)dump->len);
-    /* Dead and born again within one transaction, by a command that frees later, and by a script. */
+    /* Dead and born again within one transaction, by a command that frees later, and by a
+     * script. */
     EXPECT(c, "+OK", "MULTI");
     static const char *const lines[] = {
         "UNLINK b", "COPY a b",         "DEL d",         "COPY a d", "COPY a e", "RENAME e f",
@@ -218,7 +220,8 @@ TEST(told_ids_are_for_one_name) {
 
 /* ---- filters that leave, and filters that only seem to ---- */
 
-/* Packed and renamed in one moment, a filter was taken for one that MIGRATE takes away, for good. */
+/* Packed and renamed in one moment, a filter was taken for one that MIGRATE takes away, for
+ * good. */
 TEST(a_dumped_and_renamed_filter_is_removed_with_its_shards) {
     Cluster *cluster = cluster_start(2, true, NULL);
     REQUIRE(cluster);
@@ -247,7 +250,8 @@ TEST(a_dumped_and_renamed_filter_is_removed_with_its_shards) {
 
 /* ---- atomic slot migration ---- */
 
-/* Stops the thread that frees what the server has put aside, and only that; returns its number, or -1. */
+/* Stops the thread that frees what the server has put aside, and only that; returns its number, or
+ * -1. */
 static pid_t stop_freeing(const Server *s) {
     char path[64], name[32];
     snprintf(path, sizeof(path), "/proc/%d/task", (int)s->pid);
@@ -267,8 +271,8 @@ static pid_t stop_freeing(const Server *s) {
                : -1;
 }
 
-/* Redis frees what has left a slot in the background. Until then its id counted as alive, and the filter that came back was
- * refused, with a line in the log and nothing else. */
+/* Redis frees what has left a slot in the background. Until then its id counted as alive, and the
+ * filter that came back was refused, with a line in the log and nothing else. */
 TEST(a_filter_comes_back_before_it_was_freed) {
     Cluster *cluster = cluster_start(2, false, NULL);
     REQUIRE(cluster);
@@ -291,7 +295,8 @@ TEST(a_filter_comes_back_before_it_was_freed) {
     for (int i = 0; i < 2; i++) CHECK_SHARDS(cluster->node[i], 0);
 }
 
-/* Strings that a filter adopted are keys of the same slot; the filter may name them on the other node, too. */
+/* Strings that a filter adopted are keys of the same slot; the filter may name them on the other
+ * node, too. */
 TEST(adopted_strings_migrate_with_their_filter) {
     Cluster *cluster = cluster_start(2, false, NULL);
     REQUIRE(cluster);
@@ -339,7 +344,8 @@ TEST(the_dead_do_not_migrate) {
     check_filled(cluster->node[0]->client, name, "x", 1000);
 }
 
-/* Filters come and go while their slot goes from node to node: those that die on one node, die on the other, too. */
+/* Filters come and go while their slot goes from node to node: those that die on one node, die on
+ * the other, too. */
 TEST(filters_that_die_during_a_migration_leave_nothing) {
     enum { ROUNDS = 8 };
     Cluster *cluster = cluster_start(2, false, NULL);

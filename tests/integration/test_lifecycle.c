@@ -211,8 +211,8 @@ TEST(memory_returns) {
 }
 
 /* A clean-up that takes several runs of the sweeper leaves snapshots in between that can be loaded.
- * This broke: a layer whose shards were gone still said that it had items, which no reader accepts.
- */
+ * This broke: a layer whose shards were gone still said that it had items, which no reader
+ * accepts. */
 TEST(snapshot_of_half_a_cleanup) {
     Server *s = server_start(NULL);
     Client *c = s->client;
@@ -479,8 +479,9 @@ TEST(move) {
     check_move(aof_preamble);
 }
 
-/* Valkey 9.1 tells a notification the database of the transaction, and Valkey 8.1.1 leaves the client in the database of the
- * notification: here, on the replica and in the AOF, which have scripts as transactions. */
+/* Valkey 9.1 tells a notification the database of the transaction, and Valkey 8.1.1 leaves the
+ * client in the database of the notification: here, on the replica and in the AOF, which have
+ * scripts as transactions. */
 static void check_move_and_stay(const char *config) {
     Pair pair = start_pair(config);
     Client *c = pair.primary->client;

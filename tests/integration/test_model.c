@@ -315,8 +315,9 @@ static void trace(const World *world, const Op *op, const char *mark) {
     printf("      %5u  %s%.240s\n", world->nsteps + 1, mark, text);
 }
 
-/* Valkey 8.1.1, where a module listens, stays in the other database after COPY … DB of a string, on the replica and in the
- * AOF too (docs/servers.md). It gets such a COPY within one database only, and in a transaction any COPY. */
+/* Valkey 8.1.1, where a module listens, stays in the other database after COPY … DB of a string, on
+ * the replica and in the AOF too (docs/servers.md). It gets such a COPY within one database only,
+ * and in a transaction any COPY. */
 static bool does_stray(Server *s) {
     command(s->client, "SET probe x");
     command(s->client, "COPY probe copied DB 1");
@@ -346,8 +347,8 @@ static bool several(World *world, const Op *op) {
     return op->variant & 1 ? transaction(world, ops, n) : script(world, ops, n);
 }
 
-/* Asks for every contained item by itself: 1, or, if allowed, SHARDLOST, which is noted in lost[].
- */
+/* Asks for every contained item by itself: 1, or, if allowed, SHARDLOST, which is noted in
+ * lost[]. */
 static bool ask_each(World *world, const Value *value, const char *name, bool *lost) {
     for (int i = 0; i < NITEMS; i++)
         if (value_contains(value, i)) redisAppendCommand(world->conn, "BF.EXISTS %s i%d", name, i);
@@ -435,8 +436,8 @@ static int pass_chunk(World *world, const char *from, const char *to, long long 
     return passed;
 }
 
-/* Copies a filter in chunks. Half the time items are added to it in between: then the copy has what there was when it
- * began, perhaps more, and a filter that has grown must be copied again. */
+/* Copies a filter in chunks. Half the time items are added to it in between: then the copy has what
+ * there was when it began, perhaps more, and a filter that has grown must be copied again. */
 static bool copy_in_chunks(World *world, const Op *op) {
     const Value *from = &world->model.at[op->db][op->name];
     Value *to = &world->model.at[op->db][op->name2], before = *from;
@@ -603,8 +604,8 @@ static void stop(World *world) {
     model_free(&world->model);
 }
 
-/* Runs the first nops operations of a seed. True if all was right; else world tells what was not.
- */
+/* Runs the first nops operations of a seed. True if all was right; else world tells what was
+ * not. */
 static bool run(World *world, uint64_t seed, unsigned nops) {
     const unsigned nfailures = check_failures();
     start(world, seed);

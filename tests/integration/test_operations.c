@@ -1,4 +1,5 @@
-/* docs/operations.md: the users that it recommends, made by its own lines, can do what it says and no more. */
+/* docs/operations.md: the users that it recommends, made by its own lines, can do what it says and
+ * no more. */
 #include "check.h"
 #include "client.h"
 
@@ -103,8 +104,8 @@ TEST(reader) {
     EXPECT(s->client, ":1", "BF.CARD seen:a");
 }
 
-/* The administrator has every command that the module registers, but for those that are refused to all clients, which
- * are the ones with the flag "admin". */
+/* The administrator has every command that the module registers, but for those that are refused to
+ * all clients, which are the ones with the flag "admin". */
 TEST(admin_has_every_command) {
     Server *s = start_with_users();
     EXPECT(s->client, ":2", "ACL DELUSER crawler reader");

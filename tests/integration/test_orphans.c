@@ -43,8 +43,8 @@ static void fill(Client *c, const char *name, int nitems) {
     CHECK(command_batches(c, "BF.MADD", name, "i", 0, nitems) > nitems / 2);
 }
 
-/* Makes orphans as a careless tool would: puts a filter's shards back after the filter was deleted.
- */
+/* Makes orphans as a careless tool would: puts a filter's shards back after the filter was
+ * deleted. */
 static size_t make_orphans(Client *c, const char *name, int nitems) {
     fill(c, name, nitems);
     const char **shards = cluster_shards_of(c, name);

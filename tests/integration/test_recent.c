@@ -123,8 +123,8 @@ TEST(replica_that_swaps_its_data) {
     EXPECT(replica->client, ":1", "BF.EXISTS f y");
 }
 
-/* Sends the commands at once, so that the server runs them one after the other and nothing else in between; their replies
- * as one text. */
+/* Sends the commands at once, so that the server runs them one after the other and nothing else in
+ * between; their replies as one text. */
 static const char *pipeline(Client *c, const char *const *lines, int n) {
     char *all = NULL;
     size_t length;
@@ -140,8 +140,9 @@ static const char *pipeline(Client *c, const char *const *lines, int n) {
     return keep(all);
 }
 
-/* Redis 8.4 and newer take whole slots out of the keyspace, without a word about their keys, and free them in the
- * background: on a replica while its clients still ask. Here the replica is writable, so that the test can say when. */
+/* Redis 8.4 and newer take whole slots out of the keyspace, without a word about their keys, and
+ * free them in the background: on a replica while its clients still ask. Here the replica is
+ * writable, so that the test can say when. */
 TEST(slots_that_are_trimmed_on_a_replica) {
     Cluster *cluster = cluster_start(1, true, "replica-read-only no");
     REQUIRE(cluster);

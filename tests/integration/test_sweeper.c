@@ -1,5 +1,6 @@
-/* How much the sweeper does to remove what filters leave behind, counted, not timed: names looked up, calls, runs. That all
- * of it goes, and nothing else, is test_lifecycle's. And BF.SHARDS in parts. */
+/* How much the sweeper does to remove what filters leave behind, counted, not timed: names looked
+ * up, calls, runs. That all of it goes, and nothing else, is test_lifecycle's. And BF.SHARDS in
+ * parts. */
 #include "audit.h"
 #include "check.h"
 #include "client.h"
@@ -30,8 +31,8 @@ static void delete_small(Client *c, int first, int n) {
     for (int i = first; i < first + n; i++) EXPECT(c, ":1", "DEL f%d", i);
 }
 
-/* A name is looked up once, in the database in which its filter died, however many others there are. This took 1000
- * look-ups for each. */
+/* A name is looked up once, in the database in which its filter died, however many others there
+ * are. This took 1000 look-ups for each. */
 TEST(one_look_up_for_each_string) {
     enum { NDBS = 1000, NFILTERS = 200 };
     Server *s = server_start("databases 1000");
@@ -115,7 +116,8 @@ TEST(calls_by_bytes) {
     CHECK_TIDY(s);
 }
 
-/* The list survives a snapshot and a reload at any point of the removal; what lives is left alone. */
+/* The list survives a snapshot and a reload at any point of the removal; what lives is left
+ * alone. */
 TEST(reload_at_any_point) {
     Server *s = server_start(NULL);
     Client *c = s->client;
@@ -136,8 +138,8 @@ TEST(reload_at_any_point) {
     CHECK_UINT(audit(s).nfilters, 100);
 }
 
-/* A replica waits for the primary, which may not write; it looks, at each filter once per tick at most, and removes
- * nothing. */
+/* A replica waits for the primary, which may not write; it looks, at each filter once per tick at
+ * most, and removes nothing. */
 TEST(a_replica_waits) {
     enum { NFILTERS = 300 };
     Server *primary = server_start(NULL), *replica = server_start(NULL);
@@ -166,8 +168,8 @@ TEST(a_replica_waits) {
 
 /* ---- clusters ---- */
 
-/* The state of the slots is not asked for where the server answers a simple call. This was once for each item whose string
- * does not exist. */
+/* The state of the slots is not asked for where the server answers a simple call. This was once for
+ * each item whose string does not exist. */
 TEST(cluster_nodes_is_not_read_in_peace) {
     Cluster *cluster = cluster_start(2, false, NULL);
     REQUIRE(cluster);

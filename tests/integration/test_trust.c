@@ -1,5 +1,5 @@
-/* No name, id, tag or prefix that a client chose reaches a key that the client has no right to. SECURITY.md has the table of
- * all ways in; each names its test here. */
+/* No name, id, tag or prefix that a client chose reaches a key that the client has no right to.
+ * SECURITY.md has the table of all ways in; each names its test here. */
 #include "check.h"
 #include "client.h"
 #include "cluster_fixture.h"
@@ -44,7 +44,8 @@ static const char *config_with_caller(const char *config) {
 
 /* ---- forged descriptors ---- */
 
-/* A filter of one bit per item, in a string called `secret`: whoever has it can ask for every bit, and set it. */
+/* A filter of one bit per item, in a string called `secret`: whoever has it can ask for every bit,
+ * and set it. */
 static struct descriptor *forged_adoption(const char *tag, const char *prefix, bool owned) {
     struct descriptor *descriptor = descriptor_new(tag, strlen(tag));
     struct adoption adoption = {
@@ -85,8 +86,8 @@ static void append_string(Bytes *bytes, const void *data, size_t nbytes) {
     append(bytes, data, nbytes);
 }
 
-/* A payload for RESTORE: form 0 is the descriptor alone, form 1 goes on with the bits of one string. What the server writes
- * around it is taken from a dump of its own. */
+/* A payload for RESTORE: form 0 is the descriptor alone, form 1 goes on with the bits of one
+ * string. What the server writes around it is taken from a dump of its own. */
 static Bytes payload(Client *c, uint8_t form, const Bytes *descriptor, const char *bits) {
     EXPECT(c, ":1", "BF.ADD pattern x");
     const redisReply *dump = command(c, "DUMP pattern");
@@ -115,7 +116,8 @@ static void wait_for_sweeper(Server *s) {
 
 /* ---- BF.DESCRIPTOR ---- */
 
-/* It used to be taken from anybody who may use filters: a way to read and write every string of the server. */
+/* It used to be taken from anybody who may use filters: a way to read and write every string of the
+ * server. */
 TEST(no_client_can_set_a_descriptor) {
     Server *s = server_start(config_with_caller(""));
     struct descriptor *descriptor = forged_adoption("seen1", "secret", false);
@@ -140,7 +142,8 @@ TEST(no_client_can_set_a_descriptor) {
     descriptor_free(descriptor);
 }
 
-/* Whoever is allowed everything is refused by the command itself: in a transaction, by a script, by another module. */
+/* Whoever is allowed everything is refused by the command itself: in a transaction, by a script, by
+ * another module. */
 TEST(internal_commands_are_refused_by_themselves) {
     Server *s = server_start(config_with_caller(""));
     Client *c = s->client;
@@ -228,7 +231,8 @@ TEST(restore_takes_no_descriptor_without_its_shards) {
     wait_for_sweeper(s);
     EXPECT(admin, ":1", "BF.EXISTS victim a");
     EXPECT(admin, "\"xyz\"", "GET secret");
-    /* Nor is anything swept that a refused descriptor names: here, shards whose filter is on its way. */
+    /* Nor is anything swept that a refused descriptor names: here, shards whose filter is on its
+     * way. */
     const char *shard = command(admin, "BF.SHARDS victim")->element[0]->element[1]->str;
     const redisReply *bits = command(admin, "GET %s", shard);
     EXPECT(admin, ":1", "DEL victim");

@@ -1,4 +1,5 @@
-/* A module that runs any command in its own right, as other people's modules do: CALLER.CALL command [argument ...]. */
+/* A module that runs any command in its own right, as other people's modules do: CALLER.CALL
+ * command [argument ...]. */
 #define REDISMODULE_MAIN
 #include "redismodule.h"
 

@@ -1,5 +1,5 @@
-/* memory.h: filters in plain memory, for tests of the core: strings from malloc, exactly as long as they must be, so that
- * the sanitizer sees every byte read or written beyond them. */
+/* memory.h: filters in plain memory, for tests of the core: strings from malloc, exactly as long as
+ * they must be, so that the sanitizer sees every byte read or written beyond them. */
 #ifndef MEMORY_H
 #define MEMORY_H
 
@@ -29,8 +29,8 @@ void memory_free(struct memory *memory);
 /* The string of a shard. */
 struct string *memory_string(struct memory *memory, uint32_t layer, uint32_t number);
 
-/* Adds or asks for items named prefix and a number, first … first + n - 1, in one batch; returns how many were new, or
- * -1 if a shard was lost. */
+/* Adds or asks for items named prefix and a number, first … first + n - 1, in one batch; returns
+ * how many were new, or -1 if a shard was lost. */
 long memory_add(struct memory *memory, const char *prefix, uint64_t first, size_t n);
 long memory_count_new(struct memory *memory, const char *prefix, uint64_t first, size_t n);
 

@@ -1,4 +1,5 @@
-/* The pieces of a filter on its way: whole filters go through memory here, whole, mixed up and damaged. */
+/* The pieces of a filter on its way: whole filters go through memory here, whole, mixed up and
+ * damaged. */
 #include "check.h"
 #include "core/chunk.h"
 #include "core/encoding.h"
@@ -42,7 +43,8 @@ static void create(struct layer *layer, uint32_t shard) {
     layer->nstored += 55 + layout_shard_bytes(&layer->layout);
 }
 
-/* Three layers: small shards of which every third is missing; one of three parts, the last one short; none created. */
+/* Three layers: small shards of which every third is missing; one of three parts, the last one
+ * short; none created. */
 static struct memory example_with(uint64_t id, uint32_t nblocks) {
     struct memory memory = {.descriptor = descriptor_new("tag", 3)};
     struct descriptor *d = memory.descriptor;
@@ -235,7 +237,8 @@ TEST(an_empty_filter_goes_through) {
     memory_free(&target);
 }
 
-/* Shards that are created during the dump travel or not, depending on where it is; nothing breaks. */
+/* Shards that are created during the dump travel or not, depending on where it is; nothing
+ * breaks. */
 TEST(a_filter_may_fill_during_the_dump) {
     struct memory source = example(1), target = {0};
     uint64_t iterator = 0;
@@ -439,7 +442,8 @@ TEST(parts_out_of_place_are_refused) {
     memory_free(&target);
 }
 
-/* The format: other programs may read it, and a dump of today is loaded by the versions of tomorrow. */
+/* The format: other programs may read it, and a dump of today is loaded by the versions of
+ * tomorrow. */
 TEST(bytes_are_the_pinned_ones) {
     struct memory source = {.descriptor = descriptor_new("t", 1)};
     const struct layout layout = {2, 1, 9, 7};

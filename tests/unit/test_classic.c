@@ -14,8 +14,8 @@
 
 /* ---- hashes ---- */
 
-/* MurmurHash2 and MurmurHash64A with the seeds that RedisBloom uses, computed by another program; the
- * dumps below prove that they are the right ones. */
+/* MurmurHash2 and MurmurHash64A with the seeds that RedisBloom uses, computed by another program;
+ * the dumps below prove that they are the right ones. */
 TEST(hashes_are_the_pinned_ones) {
     static const struct {
         const char *item;

@@ -44,10 +44,10 @@ static const uint8_t pinned[] = {
     3,    0,                                                          /* length of the tag */
     'a',  0,    '}',                                                  /* tag */
     2,                                                                /* layers */
-    1,    9,    7,    0,    1,    0,    0,    0,    2,    0,    0, 0, /* kind, width, probes, flags, shards, blocks */
+    1,    9,    7,    0,    1,    0,    0,    0,    2,    0,    0, 0, /* kind … blocks */
     100,  0,    0,    0,    0,    0,    0,    0,    100,  0,    0, 0,    0,
-    0,    0,    0,    183,  0,    0,    0,    0,    0,    0,    0, 0x01, /* capacity, items, bytes, created */
-    1,    11,   14,   0,    10,   0,    0,    0,    0x2c, 0x01, 0, 0, /* the same of layer 1 */
+    0,    0,    0,    183,  0,    0,    0,    0,    0,    0,    0, 0x01, /* capacity … created */
+    1,    11,   14,   0,    10,   0,    0,    0,    0x2c, 0x01, 0, 0,    /* the same of layer 1 */
     200,  0,    0,    0,    0,    0,    0,    0,    3,    0,    0, 0,    0,
     0,    0,    0,    0xce, 0x2c, 1,    0,    0,    0,    0,    0, 0x02, 0x02,
 };
@@ -202,7 +202,8 @@ static void check_valid(const struct descriptor *d) {
     }
 }
 
-/* Refused, or a valid descriptor that encodes to exactly these bytes: nothing is silently dropped. */
+/* Refused, or a valid descriptor that encodes to exactly these bytes: nothing is silently
+ * dropped. */
 static bool check_corrupted(const uint8_t *bytes, size_t nbytes) {
     const char *problem;
     struct descriptor *d = decode(bytes, nbytes, &problem);
@@ -436,7 +437,8 @@ TEST(joined_layers_share_a_string) {
     free(bytes);
 }
 
-/* As long as the string does not get longer than a shard may be, and whatever number of shards the sizing cut it into. */
+/* As long as the string does not get longer than a shard may be, and whatever number of shards the
+ * sizing cut it into. */
 TEST(layers_join_while_there_is_room) {
     struct descriptor *d = joined();
     d->shard_bytes = SIZING_SHARD_OVERHEAD + (2 + 3 + 5 + 60) * 64;
@@ -499,7 +501,8 @@ TEST(shard_header_is_the_pinned_one) {
     descriptor_free(d);
 }
 
-/* Every byte counts: whatever is changed in a header, the shard is not ours any more; nor is any other shard. */
+/* Every byte counts: whatever is changed in a header, the shard is not ours any more; nor is any
+ * other shard. */
 TEST(only_the_own_header_is_accepted) {
     struct descriptor *d = example();
     uint8_t header[HEADER_BYTES];

@@ -22,7 +22,8 @@ static struct descriptor *descriptor_of(const struct memory *memory) {
     return memory->access.descriptor;
 }
 
-/* Bytes of all strings, counted one by one: what the descriptor and the statistics must say as well. */
+/* Bytes of all strings, counted one by one: what the descriptor and the statistics must say as
+ * well. */
 static uint64_t count_stored(struct memory *memory) {
     const struct descriptor *d = descriptor_of(memory);
     uint64_t nbytes = 0;
@@ -62,7 +63,8 @@ TEST(a_fresh_filter_of_any_capacity_costs_bytes) {
     memory_free(memory);
 }
 
-/* Every item that was added is found, before, during and after its shard turns; counts agree with the answers. */
+/* Every item that was added is found, before, during and after its shard turns; counts agree with
+ * the answers. */
 TEST(shards_turn_and_forget_nothing) {
     const struct filter_options options = {.error = 1e-4,
                                            .capacity = 2000000,
@@ -79,7 +81,8 @@ TEST(shards_turn_and_forget_nothing) {
         const long n = memory_add(memory, "u", first, 500);
         CHECK(n >= 499);
         nadded += (uint64_t)n;
-        /* At most one shard of a layer turns in a command, so that none takes longer than one zeroing. */
+        /* At most one shard of a layer turns in a command, so that none takes longer than one
+         * zeroing. */
         const size_t after = count_young(memory, 0);
         if (first > 0) CHECK(before - after <= 1);
         nturned += first > 0 ? before - after : 0;
@@ -125,7 +128,8 @@ TEST(a_turned_shard_is_the_bitmap_of_its_items) {
     memory_free(memory);
 }
 
-/* Whoever applies only what was new, in the same commands, comes to the same bytes: replicas and the AOF. */
+/* Whoever applies only what was new, in the same commands, comes to the same bytes: replicas and
+ * the AOF. */
 TEST(a_replica_turns_at_the_same_item) {
     const struct filter_options options = {.error = 1e-4,
                                            .capacity = 100000,
@@ -386,8 +390,9 @@ TEST(a_sound_young_body_is_taken_as_it_is) {
 
 /* ---- what the turn must not change ---- */
 
-/* The item with which a shard turns may find all its bits set by others. It was not in the table, so it is new: were it
- * taken for known, replicas would not be told of it and not turn the shard. */
+/* The item with which a shard turns may find all its bits set by others. It was not in the table,
+ * so it is new: were it taken for known, replicas would not be told of it and not turn the
+ * shard. */
 TEST(the_item_that_turns_a_shard_is_new) {
     const struct filter_options options = {.error = 0.25,
                                            .capacity = 200000,
@@ -447,7 +452,8 @@ TEST(items_aimed_at_one_entry_make_a_shard_turn) {
     memory_free(memory);
 }
 
-/* Two groups that fit into a table in the order in which they came, but not in the order of the table, which wraps. */
+/* Two groups that fit into a table in the order in which they came, but not in the order of the
+ * table, which wraps. */
 TEST(a_table_that_can_not_be_doubled_turns) {
     struct memory *memory = memory_new(&billion);
     struct shard *shard = access_create(&memory->access, 0, 0);
@@ -467,8 +473,8 @@ TEST(a_table_that_can_not_be_doubled_turns) {
 
 /* ---- counts ---- */
 
-/* Somebody puts back an old state of a string, again and again: the count of bytes is wrong then, but never so wrong that
- * the descriptor could not be read again. */
+/* Somebody puts back an old state of a string, again and again: the count of bytes is wrong then,
+ * but never so wrong that the descriptor could not be read again. */
 TEST(old_strings_put_back_do_not_spoil_the_descriptor) {
     const struct filter_options options = {.error = 1e-3,
                                            .capacity = 100000,
@@ -507,5 +513,13 @@ TEST(a_table_is_never_longer_than_a_part_of_a_dump) {
             CHECK(young_capacity(&layout, nbytes) != 0);
         }
         CHECK_UINT(young_capacity(&layout, young_bytes(1u << 20)), 0);
+    }
+    for (uint32_t nblocks = 1; nblocks < 2048; nblocks++) {
+        const struct layout layout = {
+            .nshards = 10, .nblocks = nblocks, .block_log2 = 10, .nprobes = 9};
+        CHECK(young_capacity(&layout, young_bytes(YOUNG_FIRST)) == YOUNG_FIRST);
+        for (uint32_t capacity = YOUNG_FIRST; capacity <= 1u << 20; capacity *= 2)
+            CHECK(young_capacity(&layout, young_bytes(capacity)) == 0 ||
+                  young_bytes(capacity) < layout_shard_bytes(&layout));
     }
 }

@@ -21,7 +21,8 @@ static size_t nbytes_of(const struct ids *ids) {
     return nbytes;
 }
 
-/* Ids that come and go, some several times, 0 among them; many in the same parts, so that searches go round the end. */
+/* Ids that come and go, some several times, 0 among them; many in the same parts, so that searches
+ * go round the end. */
 TEST(like_a_list) {
     static struct ids ids = {.salt = 42};
     uint64_t id[NIDS], ndifferent = 0;

@@ -1,5 +1,5 @@
-/* The mapping from items to bits. It is a stored format: the vectors below were computed by another implementation of
- * XXH3 and of the arithmetic in docs/format.md, and must never change. */
+/* The mapping from items to bits. It is a stored format: the vectors below were computed by another
+ * implementation of XXH3 and of the arithmetic in docs/format.md, and must never change. */
 #include "check.h"
 #include "core/layout.h"
 
@@ -146,7 +146,8 @@ TEST(bits_are_in_the_order_of_getbit) {
     }
 }
 
-/* For every width and number of probes: set sets exactly the bits that layout_position names, and test needs them all. */
+/* For every width and number of probes: set sets exactly the bits that layout_position names, and
+ * test needs them all. */
 TEST(set_and_test_use_the_named_positions) {
     static uint8_t block[4096], expected[4096];
     for (unsigned log2 = LAYOUT_MIN_BLOCK_LOG2; log2 <= LAYOUT_MAX_BLOCK_LOG2; log2++) {

@@ -1,8 +1,8 @@
-/* The false-positive rate, measured on layers in memory: it keeps the promise, and it is what the model says, so that the
- * positions of an item's bits are as good as independent ones.
+/* The false-positive rate, measured on layers in memory: it keeps the promise, and it is what the
+ * model says, so that the positions of an item's bits are as good as independent ones.
  *
- * Seeds are fixed, so every run gives the same numbers. A count of n false positives has a standard deviation of about
- * sqrt(n); SIGMAS of them are allowed for. */
+ * Seeds are fixed, so every run gives the same numbers. A count of n false positives has a standard
+ * deviation of about sqrt(n); SIGMAS of them are allowed for. */
 #include "check.h"
 #include "core/sizing.h"
 

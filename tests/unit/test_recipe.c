@@ -1,5 +1,6 @@
-/* The recipes' hash. The expected positions were computed by a transcription of the recipe into Python, with whole
- * numbers of any size; tests/clients/test_adopt.py runs that transcription against a server. */
+/* The recipes' hash. The expected positions were computed by a transcription of the recipe into
+ * Python, with whole numbers of any size; tests/clients/test_adopt.py runs that transcription
+ * against a server. */
 #include "core/recipe.h"
 #include "core/encoding.h"
 #include "check.h"

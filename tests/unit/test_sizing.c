@@ -14,7 +14,8 @@ static double bits_per_item(const struct layout *layout, uint64_t capacity) {
     return 8.0 * layout->nshards * (double)layout_shard_bytes(layout) / (double)capacity;
 }
 
-/* Whatever is asked for, what comes out must be something that a descriptor may hold, and must fit the shard size. */
+/* Whatever is asked for, what comes out must be something that a descriptor may hold, and must fit
+ * the shard size. */
 static bool check_sound(const struct layout *layout, uint64_t capacity, double error,
                         uint64_t shard_bytes) {
     const uint64_t allocation = layout_shard_bytes(layout) + SIZING_SHARD_OVERHEAD;
@@ -53,14 +54,16 @@ TEST(large_filters_stay_within_8_percent_of_the_classic_one) {
     }
 }
 
-/* How many items come until `capacity` of them were new, by simulation with the model's own rates. */
+/* How many items come until `capacity` of them were new, by simulation with the model's own
+ * rates. */
 static uint64_t items_to_come(const struct layout *layout, uint64_t capacity) {
     uint64_t n = 0;
     for (double held = 0; held < (double)capacity; n++) held += 1 - sizing_rate(layout, n);
     return n;
 }
 
-/* Needed: the blocks without which the promise is broken. A small filter may round up by one block. */
+/* Needed: the blocks without which the promise is broken. A small filter may round up by one
+ * block. */
 TEST(small_filters_are_not_wasteful) {
     static const uint64_t capacities[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000};
     static const double errors[] = {0.1, 0.05, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-9, 1e-12, 1e-15};
@@ -80,8 +83,9 @@ TEST(small_filters_are_not_wasteful) {
     }
 }
 
-/* Items that were false positives when they came are not counted, so that more than the capacity come until a filter is
- * full: regression, a filter for 0.25 was wrong for 0.297 of all items then. */
+/* Items that were false positives when they came are not counted, so that more than the capacity
+ * come until a filter is full: regression, a filter for 0.25 was wrong for 0.297 of all items
+ * then. */
 TEST(the_promise_holds_when_as_many_as_the_capacity_were_counted) {
     static const double errors[] = {0.25, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3};
     for (size_t i = 0; i < N(errors); i++) {
@@ -120,7 +124,8 @@ TEST(any_capacity_error_and_shard_size_gives_a_sound_layout) {
             }
 }
 
-/* Regression: blocks as large as the smallest shard left room for none, and a division by zero killed the server. */
+/* Regression: blocks as large as the smallest shard left room for none, and a division by zero
+ * killed the server. */
 TEST(blocks_fit_into_the_smallest_shards) {
     struct layout layout;
     REQUIRE(sizing_plan(100000, 1e-15, SIZING_MIN_SHARD_BYTES, true, &layout));
@@ -137,8 +142,8 @@ TEST(the_largest_capacity_does_not_overflow) {
     }
 }
 
-/* The rate must rise with the number of items, be 0 for none, and hardly jump (upwards, to the safe side) where the
- * model changes from binomial to Poisson at 10^6. */
+/* The rate must rise with the number of items, be 0 for none, and hardly jump (upwards, to the safe
+ * side) where the model changes from binomial to Poisson at 10^6. */
 TEST(rates_rise_with_the_load) {
     struct layout layout;
     REQUIRE(sizing_plan(1000000, 1e-4, 32 << 20, true, &layout));
@@ -153,7 +158,8 @@ TEST(rates_rise_with_the_load) {
     CHECK_RANGE(sizing_rate(&layout, 1000000), 0.98e-4, 1e-4);
 }
 
-/* Narrow blocks need the mixture over loads; with one enormous block the classic formula is right. */
+/* Narrow blocks need the mixture over loads; with one enormous block the classic formula is
+ * right. */
 TEST(the_model_agrees_with_the_classic_formula_where_that_holds) {
     const struct layout layout = {1, 1, 15, 7};
     for (uint64_t n = 500; n <= 4000; n += 500) {
@@ -240,8 +246,9 @@ static uint64_t allocation(const struct layout *layout) {
     return layout->nshards * sizing_size_class(layout_shard_bytes(layout) + SIZING_SHARD_OVERHEAD);
 }
 
-/* Where a layer need not be tight, what is allocated is used: there is no room for one more block in a shard, it takes no
- * more memory than the tight layer of the same items, and its rate is no worse. */
+/* Where a layer need not be tight, what is allocated is used: there is no room for one more block
+ * in a shard, it takes no more memory than the tight layer of the same items, and its rate is no
+ * worse. */
 TEST(layouts_that_need_not_be_tight) {
     static const double errors[] = {0.25, 1e-2, 1e-3, 6e-5, 1e-5, 1e-6, 1e-9, 1e-15};
     unsigned nnarrower = 0, nfewer = 0, n = 0;
@@ -271,8 +278,8 @@ TEST(layouts_that_need_not_be_tight) {
     CHECK(loose_bytes < tight_bytes);
 }
 
-/* A shard just above a size class would waste up to a fifth of its memory. From several megabytes on there is a choice
- * of how many shards to cut a layer into, and the waste must be small. */
+/* A shard just above a size class would waste up to a fifth of its memory. From several megabytes
+ * on there is a choice of how many shards to cut a layer into, and the waste must be small. */
 TEST(shards_end_just_below_a_size_class) {
     static const double errors[] = {1e-2, 1e-3, 1e-4, 1e-5, 1e-6};
     static const uint64_t sizes[] = {1 << 20, 8 << 20, 32 << 20, 128 << 20, 512 << 20};
@@ -297,7 +304,8 @@ TEST(shards_end_just_below_a_size_class) {
     CHECK_RANGE((double)layout_shard_bytes(&layout), 0.97 * (32 << 20), 32 << 20);
 }
 
-/* Plans are remembered, more than there is room for here: asked for again, in another order, they are what they were. */
+/* Plans are remembered, more than there is room for here: asked for again, in another order, they
+ * are what they were. */
 TEST(a_plan_is_the_same_when_asked_for_again) {
     enum { NPLANS = 300 };
     struct layout first[NPLANS], again;
