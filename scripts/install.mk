@@ -24,12 +24,12 @@ MAN1 = $(TOOLS:%=build/man/%.1) $(if $(HAS_HIREDIS),build/man/bfworker.1)
 CONF := $(DESTDIR)$(SYSCONFDIR)/shardbloom.conf
 
 # The line NAME of the manual pages; the rest is what --help says.
-bfread_DOES := ask a Bloom filter of shardbloom without the module
+bfread_DOES := query a Bloom filter of shardbloom without the module
 bfimport_DOES := stream a Redis set into a Bloom filter
 bfcopy_DOES := copy Bloom filters between Redis servers
 bforphans_DOES := find shards that no Bloom filter owns
 bfstat_DOES := show the Bloom filters of a Redis server
-bfworker_DOES := pass on the lines that nobody has seen before
+bfworker_DOES := print the input lines that are not in a Bloom filter yet
 
 # What can't be made here is left out: manual pages of the tools without help2man, bfworker without
 # hiredis.

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""Several Scrapy workers crawl one site together, with one Bloom filter as their memory.
+"""Several Scrapy workers crawl one site together and share one Bloom filter.
 
-Starts a site on 127.0.0.1 (site.py), a Redis server with the module, and workers (crawl.py); shows how they get on; and
-says at the end whether every page was fetched exactly once, and what the memory of seen pages took, beside Scrapy's own
-set and a Redis SET of the same. All of it goes away afterwards.
+Starts a site on 127.0.0.1 (site.py), a Redis server with the module, and workers (crawl.py), and
+shows their progress. At the end it says whether every page was fetched exactly once, and how much
+memory the filter took, compared with Scrapy's own set and a Redis SET. It removes everything
+afterwards.
 """
 
 import argparse

@@ -133,6 +133,7 @@ TEST(no_client_can_set_a_descriptor) {
         EXPECT(c, "-...", "BF.DESCRIPTOR seen1 %b 7", bytes.data, bytes.nbytes);
         EXPECT(c, "-...", "BF.SETDESCRIPTOR seen1 %b", bytes.data, bytes.nbytes);
         EXPECT(c, "-...", "BF.NEXTID seen1 0123456789abcdef");
+        EXPECT(c, "-...", "BF.HEALED seen1 0 0");
         EXPECT(c, "-...", "BF.LEAVES seen1");
         EXPECT(c, ":0", "BF.EXISTS seen1 a");
     }
@@ -168,6 +169,13 @@ TEST(internal_commands_are_refused_by_themselves) {
         command_argv(c, argc - 3, argv + 3, lens + 3);
         EXPECT(c, "*1 -ERR only replication, the append-only file and slot migration...", "EXEC");
     }
+    static const char refused[] = "only replication, the append-only file and slot migration";
+    EXPECT_ERROR(c, "ERR", refused, "EVAL %s 0", "return redis.call('BF.HEALED','seen','0','0')");
+    EXPECT_ERROR(c, "ERR", refused, "CALLER.CALL BF.HEALED seen 0 0");
+    EXPECT(c, "+OK", "MULTI");
+    EXPECT(c, "+QUEUED", "BF.HEALED seen 0 0");
+    EXPECT(c, "*1 -ERR only replication, the append-only file and slot migration...", "EXEC");
+    EXPECT(c, ":1", "BF.EXISTS seen a"); /* the shard was not emptied */
     /* It stayed: a filter that is leaving would leave its shard behind. */
     EXPECT(c, ":1", "DEL seen");
     wait_for_sweeper(s);
