@@ -25,6 +25,7 @@ class Faults:
         self.may_answer.set()
         self.commands = []  # what came, but for the items
         self.sockets = []
+        self.closing = False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         threading.Thread(target=self.accept, daemon=True).start()
@@ -45,6 +46,7 @@ class Faults:
         self.may_answer.set()
 
     def close(self):
+        self.closing = True  # an answer that is held back is lost, not sent at the last moment
         self.release()
         for each in [self.listener, *self.sockets]:
             with contextlib.suppress(OSError):
@@ -85,6 +87,8 @@ class Faults:
                     if matches and not self.may_answer.is_set():
                         self.held.set()
                         self.may_answer.wait()
+                        if self.closing:
+                            return
                     client.sendall(answer)
         except OSError:
             pass

@@ -62,10 +62,13 @@ class WorkerTest(unittest.TestCase):
     def wait_for(self, worker, text):
         """Reads what the worker says until it has said this."""
         said = b""
+        limit = threading.Timer(server.WAIT, worker.kill)  # then readline() comes to the end
+        limit.start()
         while text not in said:
             line = worker.stderr.readline()
             self.assertTrue(line, said)
             said += line
+        limit.cancel()
         return said
 
 
