@@ -29,12 +29,7 @@ static const struct filter *present(RedisModuleCtx *ctx, const RedisModuleString
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
     RedisModuleString *copy = RedisModule_CreateString(NULL, text, length);
-    RedisModuleKey *key =
-        RedisModule_OpenKey(ctx, copy, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
-    const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
-                                      ? RedisModule_ModuleTypeGetValue(key)
-                                      : NULL;
-    RedisModule_CloseKey(key);
+    const struct filter *filter = filter_named(ctx, copy);
     RedisModule_FreeString(NULL, copy);
     return filter;
 }

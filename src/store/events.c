@@ -124,16 +124,6 @@ static int database_of(RedisModuleCtx *ctx, RedisModuleString *name) {
     return db;
 }
 
-static struct filter *filter_of(RedisModuleCtx *ctx, RedisModuleString *name) {
-    RedisModuleKey *key =
-        RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
-    struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
-                                ? RedisModule_ModuleTypeGetValue(key)
-                                : NULL;
-    RedisModule_CloseKey(key);
-    return filter;
-}
-
 /* It was taken out of its place only to be put into another one. */
 static void stay(struct filter *filter) {
     filter->leaving = false;
@@ -151,12 +141,12 @@ static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModu
     if (strcmp(event, "move_from") == 0) {
         moved_from = database_of(ctx, name);
     } else if (strcmp(event, "move_to") == 0) {
-        struct filter *filter = filter_of(ctx, name);
+        struct filter *filter = filter_named(ctx, name);
         if (filter) contents_move(ctx, filter->descriptor, moved_from, database_of(ctx, name));
         if (filter) stay(filter);
         RedisModule_SelectDb(ctx, moved_from);
     } else if (strcmp(event, "rename_to") == 0) {
-        struct filter *filter = filter_of(ctx, name);
+        struct filter *filter = filter_named(ctx, name);
         if (filter) stay(filter);
     } else if (strcmp(event, "copy_to") == 0) {
         identity_tell(name);

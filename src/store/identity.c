@@ -99,12 +99,7 @@ void identity_told(int db, const RedisModuleString *name, uint64_t id) {
 
 /* Is the filter that identity_for was asked for last what has this name now? */
 static bool was_made(RedisModuleString *name) {
-    RedisModuleKey *key =
-        RedisModule_OpenKey(detached, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
-    const struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
-                                      ? RedisModule_ModuleTypeGetValue(key)
-                                      : NULL;
-    RedisModule_CloseKey(key);
+    const struct filter *filter = filter_named(detached, name);
     return filter && filter->descriptor->id == last_id;
 }
 

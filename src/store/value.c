@@ -5,6 +5,16 @@
 
 RedisModuleType *FilterType;
 
+struct filter *filter_named(RedisModuleCtx *ctx, RedisModuleString *name) {
+    RedisModuleKey *key =
+        RedisModule_OpenKey(ctx, name, REDISMODULE_READ | REDISMODULE_OPEN_KEY_NOTOUCH);
+    struct filter *filter = key && RedisModule_ModuleTypeGetType(key) == FilterType
+                                ? RedisModule_ModuleTypeGetValue(key)
+                                : NULL;
+    RedisModule_CloseKey(key);
+    return filter;
+}
+
 struct filter *filter_wrap(struct descriptor *descriptor) {
     struct filter *filter = RedisModule_Calloc(1, sizeof *filter);
     filter->descriptor = descriptor;

@@ -17,6 +17,10 @@ struct filter {
 /* The type that such a value has in the server. */
 extern RedisModuleType *FilterType;
 
+/* The filter that has this name in the selected database, or NULL. Does not count as a use of it.
+ */
+struct filter *filter_named(RedisModuleCtx *ctx, RedisModuleString *name);
+
 struct filter *filter_wrap(struct descriptor *descriptor);
 
 /* Frees everything but the descriptor. */
