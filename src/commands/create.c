@@ -7,6 +7,8 @@
 #include "core/filter.h"
 #include "core/header.h"
 #include "core/names.h"
+#include "core/window.h"
+#include "store/clock.h"
 #include "store/cluster.h"
 #include "store/datatype.h"
 #include "store/identity.h"
@@ -44,7 +46,9 @@ struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleK
                                           .seed = options->given & OPTION_SEED ? options->seed
                                                                                : identity_fresh(),
                                           .id = identity_fresh(),
-                                          .shard_bytes = options->shard_bytes};
+                                          .shard_bytes = options->shard_bytes,
+                                          .window = options->window,
+                                          .now_ms = options->window.seconds ? clock_wall_ms() : 0};
     struct descriptor *descriptor = filter_new(&wanted, tag, tag_length);
     if (!descriptor) {
         RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
@@ -58,7 +62,8 @@ struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleK
     return filter;
 }
 
-/* BF.RESERVE key error capacity [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] */
+/* BF.RESERVE key error capacity [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes]
+ *            [WINDOW seconds [SLICES n] [SLIDING]] */
 int BFReserve_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     struct options options = default_options();
@@ -78,7 +83,8 @@ int BFReserve_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int ar
     return REDISMODULE_OK;
 }
 
-/* BF.PLAN error capacity [EXPANSION n | NONSCALING] [SHARDSIZE bytes] */
+/* BF.PLAN error capacity [EXPANSION n | NONSCALING] [SHARDSIZE bytes]
+ *         [WINDOW seconds [SLICES n] [SLIDING]] */
 int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 3) return RedisModule_WrongArity(ctx);
     struct options options = default_options();
@@ -89,10 +95,12 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     const struct filter_options wanted = {.error = options.error,
                                           .capacity = options.capacity,
                                           .expansion = options.expansion,
-                                          .shard_bytes = options.shard_bytes};
+                                          .shard_bytes = options.shard_bytes,
+                                          .window = options.window};
     struct layout layout;
+    uint64_t capacity;
     double error;
-    if (!filter_plan(&wanted, &layout, &error))
+    if (!filter_plan(&wanted, &layout, &capacity, &error))
         return RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
     const uint64_t shard_bytes = HEADER_BYTES + layout_shard_bytes(&layout);
     const double total_bits = (double)layout.nshards * (double)layout_shard_bytes(&layout) * 8;
