@@ -7,6 +7,7 @@
 #include "core/encoding.h"
 #include "core/fill.h"
 #include "core/header.h"
+#include "store/slices.h"
 
 /* BF.CARD key */
 int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
@@ -14,8 +15,7 @@ int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_filter(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
-    RedisModule_ReplyWithLongLong(ctx,
-                                  filter ? (long long)descriptor_nitems(filter->descriptor) : 0);
+    RedisModule_ReplyWithLongLong(ctx, filter ? (long long)slices_nitems(filter->descriptor) : 0);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;
 }
@@ -26,6 +26,10 @@ enum info_field {
     INFO_FILTERS,
     INFO_ITEMS,
     INFO_EXPANSION,
+    INFO_WINDOW, /* from here on: of filters with a window */
+    INFO_SLICES,
+    INFO_SLIDING,
+    INFO_AGE,
     INFO_NFIELDS
 };
 
@@ -37,6 +41,10 @@ static const struct {
     [INFO_FILTERS] = {"FILTERS", "Number of filters"},
     [INFO_ITEMS] = {"ITEMS", "Number of items inserted"},
     [INFO_EXPANSION] = {"EXPANSION", "Expansion rate"},
+    [INFO_WINDOW] = {"WINDOW", "Window"},
+    [INFO_SLICES] = {"SLICES", "Slices"},
+    [INFO_SLIDING] = {"SLIDING", "Sliding"},
+    [INFO_AGE] = {"AGE", "Age of the oldest slice"},
 };
 
 /* The length of the adopted strings, of which there are few. */
@@ -52,11 +60,31 @@ static uint64_t adopted_bytes(RedisModuleCtx *ctx, struct filter *filter) {
     return nbytes;
 }
 
+/* What it was made for: of a filter with a window, the items of one window; of others, what all
+ * layers take. */
+static uint64_t capacity_of(const struct descriptor *descriptor) {
+    return descriptor->window ? descriptor->window->capacity : descriptor_capacity(descriptor);
+}
+
+static void reply_window_info(RedisModuleCtx *ctx, const struct descriptor *descriptor,
+                              enum info_field field) {
+    const struct window *window = descriptor->window;
+    if (!window)
+        RedisModule_ReplyWithNull(ctx);
+    else if (field == INFO_SLIDING)
+        RedisModule_ReplyWithBool(ctx, window->sliding);
+    else
+        RedisModule_ReplyWithLongLong(ctx, field == INFO_WINDOW ? (long long)window->seconds
+                                           : field == INFO_SLICES
+                                               ? (long long)window->nslices
+                                               : (long long)(slices_age_ms(descriptor) / 1000));
+}
+
 static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_field field) {
     const struct descriptor *descriptor = filter->descriptor;
     switch (field) {
     case INFO_CAPACITY:
-        RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
+        RedisModule_ReplyWithLongLong(ctx, (long long)capacity_of(descriptor));
         break;
     case INFO_SIZE:
         /* As stored: the same on a primary and its replicas, unlike the memory in use. */
@@ -65,10 +93,10 @@ static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_fie
                                                        adopted_bytes(ctx, filter)));
         break;
     case INFO_FILTERS:
-        RedisModule_ReplyWithLongLong(ctx, descriptor->nlayers);
+        RedisModule_ReplyWithLongLong(ctx, descriptor->nlayers - slices_first_to_ask(descriptor));
         break;
     case INFO_ITEMS:
-        RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_nitems(descriptor));
+        RedisModule_ReplyWithLongLong(ctx, (long long)slices_nitems(descriptor));
         break;
     case INFO_EXPANSION:
         if (descriptor->expansion)
@@ -76,12 +104,18 @@ static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_fie
         else
             RedisModule_ReplyWithNull(ctx);
         break;
+    case INFO_WINDOW:
+    case INFO_SLICES:
+    case INFO_SLIDING:
+    case INFO_AGE:
+        reply_window_info(ctx, descriptor, field);
+        break;
     case INFO_NFIELDS:
         break;
     }
 }
 
-/* BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION] */
+/* BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | WINDOW | SLICES | SLIDING | AGE] */
 int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2 && argc != 3) return RedisModule_WrongArity(ctx);
     int field = 0;
@@ -103,8 +137,10 @@ int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         if (map) RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
         reply_info(ctx, filter, (enum info_field)field);
     } else {
-        RedisModule_ReplyWithMap(ctx, INFO_NFIELDS);
-        for (field = 0; field < INFO_NFIELDS; field++) {
+        /* Clients of RedisBloom know the first five by their places. */
+        const int nfields = filter->descriptor->window ? INFO_NFIELDS : INFO_WINDOW;
+        RedisModule_ReplyWithMap(ctx, nfields);
+        for (field = 0; field < nfields; field++) {
             RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
             reply_info(ctx, filter, (enum info_field)field);
         }
@@ -139,11 +175,11 @@ static void reply_shard(struct strings *strings, uint32_t index, uint32_t number
     else if (shard)
         fill = fill_of_shard(layer, shard, &sampled);
     RedisModuleString *name = shard_name(access->descriptor, index, number);
-    RedisModule_ReplyWithMap(ctx, 8);
+    RedisModule_ReplyWithMap(ctx, access->descriptor->window ? 9 : 8);
     RedisModule_ReplyWithSimpleString(ctx, "key");
     RedisModule_ReplyWithString(ctx, name);
     RedisModule_ReplyWithSimpleString(ctx, "layer");
-    RedisModule_ReplyWithLongLong(ctx, index);
+    RedisModule_ReplyWithLongLong(ctx, descriptor_number(access->descriptor, index));
     RedisModule_ReplyWithSimpleString(ctx, "shard");
     RedisModule_ReplyWithLongLong(ctx, number);
     RedisModule_ReplyWithSimpleString(ctx, "bytes");
@@ -160,6 +196,10 @@ static void reply_shard(struct strings *strings, uint32_t index, uint32_t number
     RedisModule_ReplyWithSimpleString(ctx, "offset");
     RedisModule_ReplyWithLongLong(
         ctx, layer_is_joined(layer) ? (long long)(HEADER_BYTES + layer->offset) : 0);
+    if (access->descriptor->window) {
+        RedisModule_ReplyWithSimpleString(ctx, "slice began");
+        RedisModule_ReplyWithLongLong(ctx, (long long)layer->began_ms);
+    }
     RedisModule_FreeString(NULL, name);
     access_close(access);
 }
@@ -205,10 +245,12 @@ int BFShards_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int arg
     struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
     uint64_t nshown = 0;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
-    for (uint64_t i = options.from_layer; i < descriptor->nlayers; i++)
-        nshown +=
-            reply_layer(&strings, (uint32_t)i, i == options.from_layer ? options.from_shard : 0,
-                        options.count - nshown);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const uint32_t number = descriptor_number(descriptor, i);
+        if (number < options.from_layer) continue;
+        nshown += reply_layer(&strings, i, number == options.from_layer ? options.from_shard : 0,
+                              options.count - nshown);
+    }
     RedisModule_ReplySetArrayLength(ctx, (long)nshown);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;

@@ -24,7 +24,9 @@
     "ERR only replication, the append-only file and slot migration use this command"
 #define ERROR_BAD_ID    "ERR bad id: 16 hexadecimal digits are needed"
 #define ERROR_MIGRATING "TRYAGAIN shards of this filter are on their way between cluster nodes"
-#define ERROR_BAD_FIELD "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS or EXPANSION is needed"
+#define ERROR_BAD_FIELD                                                                            \
+    "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS, EXPANSION, WINDOW, SLICES, SLIDING or "    \
+    "AGE is needed"
 #define ERROR_MANY_SHARDS                                                                          \
     "ERR the filter has more than 1000 shards: list them in parts, with FROM layer shard"
 #define ERROR_BAD_ITERATOR "ERR bad iterator: a whole number is needed"

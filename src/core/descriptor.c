@@ -171,6 +171,11 @@ struct descriptor *descriptor_split(struct descriptor *descriptor, uint32_t n) {
     return gone;
 }
 
+void descriptor_drop_newest(struct descriptor *descriptor) {
+    descriptor_allocator.free(descriptor_newest(descriptor)->created);
+    descriptor->nlayers--;
+}
+
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
                           uint64_t capacity) {
     const struct layer layer = {.kind = LAYER_BLOCKED,

@@ -10,9 +10,9 @@
 #define DESCRIPTOR_MAX_TAG       65535u
 #define DESCRIPTOR_MAX_EXPANSION 32768u
 
-#define WINDOW_MAX_SECONDS  1000000000u /* 31 years */
-#define WINDOW_MAX_SLICES   32u         /* they are layers, of which there are 64 at most */
-#define WINDOW_MIN_SLICE_MS 100u        /* so that the numbers of layers last for decades */
+#define WINDOW_MAX_SECONDS  1000000000u  /* 31 years */
+#define WINDOW_MAX_SLICES   32u          /* they are layers, of which there are 64 at most */
+#define WINDOW_MIN_SLICE_MS 100u         /* so that the numbers of layers last for decades */
 #define WINDOW_MAX_MS       (1ull << 53) /* no slice begins later */
 
 /* How a layer keeps its items. */
@@ -69,16 +69,16 @@ struct window {
 };
 
 struct descriptor {
-    uint64_t id;          /* random; part of the shards' names */
-    uint64_t seed;        /* of the hash */
-    double error;         /* the promised false-positive rate of the whole filter */
-    char *tag;            /* what stands between braces in the shards' names; no NUL behind it */
-    struct layer *layers; /* oldest first; the last one takes new items */
-    uint32_t tag_length;  /* bytes in tag */
-    uint32_t nlayers;     /* at least 1 */
-    uint32_t shard_bytes; /* largest allocation of a shard, for layers to come */
-    uint32_t expansion;   /* capacity factor from layer to layer; 0: the filter does not grow */
-    struct load load;     /* load.origin != LOAD_NONE: half loaded, not to be used */
+    uint64_t id;           /* random; part of the shards' names */
+    uint64_t seed;         /* of the hash */
+    double error;          /* the promised false-positive rate of the whole filter */
+    char *tag;             /* what stands between braces in the shards' names; no NUL behind it */
+    struct layer *layers;  /* oldest first; the last one takes new items */
+    uint32_t tag_length;   /* bytes in tag */
+    uint32_t nlayers;      /* at least 1 */
+    uint32_t shard_bytes;  /* largest allocation of a shard, for layers to come */
+    uint32_t expansion;    /* capacity factor from layer to layer; 0: the filter does not grow */
+    struct load load;      /* load.origin != LOAD_NONE: half loaded, not to be used */
     struct window *window; /* NULL: the filter never forgets */
 };
 
@@ -115,9 +115,13 @@ static inline uint32_t descriptor_number(const struct descriptor *descriptor, ui
 /* The first layer of the newest slice; of a filter without a window, the first of all. */
 uint32_t descriptor_newest_slice(const struct descriptor *descriptor);
 
-/* Takes the n oldest layers of a filter with a window away, and returns a descriptor of these alone.
- * NULL for lack of memory: then nothing has changed. No string may hold layers of both sides. */
+/* Takes the n oldest layers of a filter with a window away, and returns a descriptor of these
+ * alone. NULL for lack of memory: then nothing has changed. No string may hold layers of both
+ * sides. */
 struct descriptor *descriptor_split(struct descriptor *descriptor, uint32_t n);
+
+/* Takes back an append: the newest layer goes, of which no string was made. */
+void descriptor_drop_newest(struct descriptor *descriptor);
 
 /* Appends a layer like this one, with no shard created yet, and finds its home; false for lack of
  * memory, or of numbers. */

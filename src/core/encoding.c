@@ -91,8 +91,8 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
     at = bytes_put(at, descriptor->tag_length, 2);
     memcpy(at, descriptor->tag, descriptor->tag_length);
     const unsigned loading = descriptor->load.origin == LOAD_NONE ? 0 : FLAG_LOADING;
-    at = bytes_put(at + descriptor->tag_length, loading | (descriptor->window ? FLAG_WINDOW : 0),
-                   1);
+    at =
+        bytes_put(at + descriptor->tag_length, loading | (descriptor->window ? FLAG_WINDOW : 0), 1);
     at = bytes_put(at, descriptor->nlayers, 1);
     if (descriptor->window) at = encode_window(descriptor->window, at);
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {

@@ -31,7 +31,7 @@ static bool begin(struct descriptor *descriptor, const struct filter_options *op
     double error;
     if (options->window.seconds > 0)
         return descriptor_set_window(descriptor, &options->window) &&
-               window_begin_slice(descriptor, options->now_ms);
+               window_begin(descriptor, options->now_ms);
     return filter_plan(options, &layout, &capacity, &error) &&
            descriptor_add_layer(descriptor, &layout, capacity);
 }
@@ -300,8 +300,8 @@ static enum answer add_one(struct access *access, uint32_t first, struct lookup 
                                : insert_by(ops, access, newest, lookup);
 }
 
-/* Adds lookup number i, which an older slice contains, to the newest one as well. It is not new, and
- * counts where it was seen last. */
+/* Adds lookup number i, which an older slice contains, to the newest one as well. It is not new,
+ * and counts where it was seen last. */
 static enum answer remember_longer(struct access *access, uint32_t first, struct lookup *lookups,
                                    size_t i) {
     const uint32_t found = lookups[i].found;

@@ -56,7 +56,8 @@ bool header_fits(const struct descriptor *descriptor, uint32_t layer, uint32_t s
            memcmp(header + AT_RESERVED, reserved, sizeof reserved) == 0;
 }
 
-bool header_names(const uint8_t header[HEADER_BYTES], uint64_t id, uint32_t number, uint32_t shard) {
+bool header_names(const uint8_t header[HEADER_BYTES], uint64_t id, uint32_t number,
+                  uint32_t shard) {
     return memcmp(header, magic, sizeof magic) == 0 && bytes_u32(header + AT_LAYER) == number &&
            bytes_u64(header + AT_ID) == id && bytes_u32(header + AT_SHARD) == shard;
 }

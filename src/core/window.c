@@ -12,9 +12,15 @@ uint64_t window_piece_began(const struct window *window, uint64_t seed, uint64_t
     return now_ms > since ? now_ms - since : 1;
 }
 
-bool window_is_due(const struct descriptor *descriptor, uint64_t now_ms) {
+static bool needs_slice(const struct descriptor *descriptor, uint64_t now_ms) {
     return window_piece_began(descriptor->window, descriptor->seed, now_ms) >
            descriptor_newest(descriptor)->began_ms;
+}
+
+/* Where the clock was set back, a slice can be over although the newest one still takes items. */
+bool window_is_due(const struct descriptor *descriptor, uint64_t now_ms) {
+    return needs_slice(descriptor, now_ms) ||
+           window_nover(descriptor, now_ms) > descriptor->window->nover;
 }
 
 uint32_t window_nover(const struct descriptor *descriptor, uint64_t now_ms) {
@@ -50,7 +56,7 @@ static uint64_t next_capacity(const struct descriptor *descriptor) {
     return came < SIZING_MAX_CAPACITY ? came : SIZING_MAX_CAPACITY;
 }
 
-bool window_begin_slice(struct descriptor *descriptor, uint64_t now_ms) {
+bool window_begin(struct descriptor *descriptor, uint64_t now_ms) {
     const struct window *window = descriptor->window;
     const bool grows = descriptor->expansion > 0;
     struct layer layer = {.kind = LAYER_BLOCKED,
@@ -58,7 +64,22 @@ bool window_begin_slice(struct descriptor *descriptor, uint64_t now_ms) {
                           .began_ms = window_piece_began(window, descriptor->seed, now_ms)};
     const double error =
         sizing_layer_error(window_slice_error(descriptor->error, window), 0, grows);
-    return descriptor->nlayers < SIZING_MAX_LAYERS && layer.began_ms <= WINDOW_MAX_MS &&
+    return layer.began_ms <= WINDOW_MAX_MS &&
            sizing_plan(layer.capacity, error, descriptor->shard_bytes, !grows, &layer.layout) &&
            descriptor_append(descriptor, &layer);
+}
+
+bool window_turn(struct descriptor *descriptor, uint64_t now_ms, bool drops,
+                 struct descriptor **gone) {
+    const uint32_t nover = window_nover(descriptor, now_ms), ndropped = drops ? nover : 0;
+    const bool begins = needs_slice(descriptor, now_ms);
+    *gone = NULL;
+    if (descriptor->nlayers + begins - ndropped > SIZING_MAX_LAYERS) return false;
+    if (begins && !window_begin(descriptor, now_ms)) return false;
+    if (ndropped > 0 && !(*gone = descriptor_split(descriptor, ndropped))) {
+        if (begins) descriptor_drop_newest(descriptor);
+        return false;
+    }
+    descriptor->window->nover = nover - ndropped;
+    return true;
 }

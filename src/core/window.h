@@ -18,9 +18,9 @@
  * a server do not all turn at midnight.
  *
  * Nothing here knows a clock: `now` is an argument, in milliseconds since 1970. A slice begins when
- * something is added, and only the primary begins one (law I7). If the clock is set back, the newest
- * slice takes items until time has caught up with it: they are remembered for longer, never for
- * less. */
+ * something is added, and only the primary begins one (law I7). If the clock is set back, the
+ * newest slice takes items until time has caught up with it: they are remembered for longer, never
+ * for less. */
 #ifndef WINDOW_H
 #define WINDOW_H
 
@@ -34,15 +34,23 @@ uint64_t window_slice_ms(const struct window *window);
 /* When the piece of time began that is now. */
 uint64_t window_piece_began(const struct window *window, uint64_t seed, uint64_t now_ms);
 
-/* Must something that is added now go into a new slice? */
+/* Must the filter turn before something is added: does that belong into a new slice, or is a slice
+ * over? */
 bool window_is_due(const struct descriptor *descriptor, uint64_t now_ms);
 
 /* How many layers, the oldest ones, are of slices that are over. May be all. */
 uint32_t window_nover(const struct descriptor *descriptor, uint64_t now_ms);
 
-/* Begins the slice for what is added now. False if it can't be sized, there is no memory, or there
- * are too many layers. */
-bool window_begin_slice(struct descriptor *descriptor, uint64_t now_ms);
+/* Begins the first slice of a filter that has none. False if it can't be sized or there is no
+ * memory. */
+bool window_begin(struct descriptor *descriptor, uint64_t now_ms);
+
+/* Turns a filter that is due: begins the slice for what is added now, and finds out what is over.
+ * If `drops`, the layers that are over are taken away, and *gone is a descriptor of them alone;
+ * else, and if there are none, *gone is NULL. False if the slice can't be sized, there is no
+ * memory, or there would be too many layers: then nothing has changed. */
+bool window_turn(struct descriptor *descriptor, uint64_t now_ms, bool drops,
+                 struct descriptor **gone);
 
 /* The error that all layers of one slice may have together; of a filter without a window, the whole
  * of the promise. */

@@ -175,8 +175,8 @@ static void drop(struct garbage *garbage) {
  * cluster, by RESTORE.) */
 static bool may_belong(const struct garbage *garbage, const struct descriptor *descriptor) {
     const struct descriptor *strings = garbage->strings;
-    return !garbage->dropped || descriptor_number(strings, strings->nlayers) >
-                                    descriptor_number(descriptor, 0);
+    return !garbage->dropped ||
+           descriptor_number(strings, strings->nlayers) > descriptor_number(descriptor, 0);
 }
 
 void garbage_born(const struct descriptor *descriptor) {

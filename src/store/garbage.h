@@ -20,8 +20,8 @@ void garbage_born(const struct descriptor *descriptor);
  * thread. */
 void garbage_died(struct descriptor *descriptor, int db);
 
-/* A filter that lives has dropped these layers, in this database. Takes the descriptor of them over.
- * Main thread only. */
+/* A filter that lives has dropped these layers, in this database. Takes the descriptor of them
+ * over. Main thread only. */
 void garbage_dropped(struct descriptor *layers, int db);
 
 /* A value left for another cluster node, where its shards will follow it: none of them is garbage

@@ -13,8 +13,8 @@ void replicate_descriptor(RedisModuleCtx *ctx, RedisModuleString *name,
 /* First what went into the old layers, then the new layer: a replica must grow at the same item. */
 void replicate_growth(struct strings *strings, const struct lookup *lookups, size_t n);
 
-/* Those of the n items that changed something and that replicas do not know of yet. `verbatim`: the running
- * command may be replicated as it is if all of them are. */
+/* Those of the n items that changed something and that replicas do not know of yet. `verbatim`: the
+ * running command may be replicated as it is if all of them are. */
 void replicate_items(struct strings *strings, const struct lookup *lookups, size_t n,
                      bool verbatim);
 

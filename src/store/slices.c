@@ -12,11 +12,24 @@ uint32_t slices_first_to_ask(const struct descriptor *descriptor) {
     return descriptor->window ? window_nover(descriptor, clock_wall_ms()) : 0;
 }
 
-/* Takes the n oldest layers away, and lets the sweeper have their strings. */
-static void drop(RedisModuleCtx *ctx, struct filter *filter, uint32_t n) {
-    struct descriptor *gone = descriptor_split(filter->descriptor, n);
-    if (!gone) return;
-    handles_drop(&filter->handles, gone, n, &key_supplier);
+uint64_t slices_nitems(const struct descriptor *descriptor) {
+    uint64_t nitems = 0;
+    for (uint32_t i = slices_first_to_ask(descriptor); i < descriptor->nlayers; i++)
+        nitems += descriptor->layers[i].nitems;
+    return nitems;
+}
+
+uint64_t slices_age_ms(const struct descriptor *descriptor) {
+    const uint64_t now_ms = clock_wall_ms();
+    const uint32_t first = window_nover(descriptor, now_ms);
+    const uint64_t began_ms =
+        first < descriptor->nlayers ? descriptor->layers[first].began_ms : now_ms;
+    return now_ms > began_ms ? now_ms - began_ms : 0;
+}
+
+/* The filter has dropped these layers: the sweeper gets their strings. */
+static void hand_over(RedisModuleCtx *ctx, struct filter *filter, struct descriptor *gone) {
+    handles_drop(&filter->handles, gone, gone->nlayers, &key_supplier);
     garbage_dropped(gone, RedisModule_GetSelectedDb(ctx));
 }
 
@@ -29,23 +42,26 @@ enum slices_turned slices_turn(RedisModuleCtx *ctx, RedisModuleString *name,
     if (!descriptor->window || strings_repeat(ctx)) return SLICES_SAME;
     const uint64_t now_ms = clock_wall_ms();
     if (!window_is_due(descriptor, now_ms)) return SLICES_SAME;
-    const uint32_t nover = window_nover(descriptor, now_ms);
-    if (!window_begin_slice(descriptor, now_ms)) return SLICES_STUCK;
-    descriptor->window->nover = nover;
+    const bool drops = cluster_slot_state(ctx, names_filter_slot(descriptor)) == SLOT_OWNED;
+    struct descriptor *gone;
     statistics_leave(descriptor);
-    if (nover > 0 && cluster_slot_state(ctx, names_filter_slot(descriptor)) == SLOT_OWNED)
-        drop(ctx, filter, nover);
+    const bool turned = window_turn(descriptor, now_ms, drops, &gone);
     statistics_join(descriptor);
+    if (!turned) return SLICES_STUCK;
+    if (gone) hand_over(ctx, filter, gone);
     replicate_descriptor(ctx, name, descriptor);
     return SLICES_TURNED;
 }
 
 void slices_replace(RedisModuleCtx *ctx, struct filter *filter, struct descriptor *descriptor) {
-    struct descriptor *old = filter->descriptor;
+    struct descriptor *old = filter->descriptor, *gone = NULL;
     const uint32_t first = descriptor_number(descriptor, 0), was = descriptor_number(old, 0);
-    const uint32_t n = first <= was ? 0 : first - was < old->nlayers ? first - was : old->nlayers;
-    statistics_leave(old);
-    if (n > 0) drop(ctx, filter, n);
-    statistics_join(old);
+    if (old->window && first > was) {
+        const uint32_t n = first - was < old->nlayers ? first - was : old->nlayers;
+        statistics_leave(old);
+        gone = descriptor_split(old, n);
+        statistics_join(old);
+    }
+    if (gone) hand_over(ctx, filter, gone);
     filter_replace(filter, descriptor);
 }

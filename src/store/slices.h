@@ -19,6 +19,13 @@ enum slices_turned slices_turn(RedisModuleCtx *ctx, RedisModuleString *name, str
 /* The first layer that counts when something is asked now. */
 uint32_t slices_first_to_ask(const struct descriptor *descriptor);
 
+/* The items of all layers that count when something is asked now. */
+uint64_t slices_nitems(const struct descriptor *descriptor);
+
+/* Of a filter with a window: how long ago the oldest slice began that counts now. 0 if none
+ * does. */
+uint64_t slices_age_ms(const struct descriptor *descriptor);
+
 /* The first layer that counts when items are added. */
 static inline uint32_t slices_first_to_add(const struct descriptor *descriptor) {
     return descriptor->window ? descriptor->window->nover : 0;
