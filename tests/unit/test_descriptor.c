@@ -43,7 +43,7 @@ static const uint8_t pinned[] = {
     2,    0,    0,    0,                                              /* expansion */
     3,    0,                                                          /* length of the tag */
     'a',  0,    '}',                                                  /* tag */
-    2,                                                                /* layers */
+    0,    2,                                                          /* flags, layers */
     1,    9,    7,    0,    1,    0,    0,    0,    2,    0,    0, 0, /* kind … blocks */
     100,  0,    0,    0,    0,    0,    0,    0,    100,  0,    0, 0,    0,
     0,    0,    0,    183,  0,    0,    0,    0,    0,    0,    0, 0x01, /* capacity … created */
@@ -256,7 +256,7 @@ static const uint8_t pinned_half[] = {
     0x00, 0x10, 0,    0,    0,    0,    0,    0,    /* shard size */
     2,    0,    0,    0,                            /* expansion */
     1,    0,    'k',                                /* tag */
-    0x81,                                           /* layers, half loaded */
+    1,    1,                                        /* flags: half loaded; layers */
     2,    9,    10,   1,    2,    0,    0,    0,
     60,   0,    0,    0,                         /* kind, width, probes, wide, shards, blocks */
     100,  0,    0,    0,    0,    0,    0,    0, /* capacity */
@@ -313,15 +313,16 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
         uint8_t value;
         const char *reason;
     } cases[] = {
-        {43, 0x01, "bytes behind the last layer"},
-        {43, 0x80, "number of layers out of range"},
-        {47, 2, "unknown flags of a layer"},
-        {69, 1, "more items than possible"}, /* 2^40 and some */
-        {71, 0x80, "more items than possible"},
-        {83, 1, "more bits than bytes"},
-        {91, 1, "more bits than bytes"},
-        {97, 0, "unknown origin of a half-loaded filter"},
-        {97, 3, "unknown origin of a half-loaded filter"},
+        {43, 0, "bytes behind the last layer"},
+        {43, 4, "unknown flags"},
+        {44, 0, "number of layers out of range"},
+        {48, 2, "unknown flags of a layer"},
+        {70, 1, "more items than possible"}, /* 2^40 and some */
+        {72, 0x80, "more items than possible"},
+        {84, 1, "more bits than bytes"},
+        {92, 1, "more bits than bytes"},
+        {98, 0, "unknown origin of a half-loaded filter"},
+        {98, 3, "unknown origin of a half-loaded filter"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         uint8_t bytes[sizeof pinned_half];
@@ -351,21 +352,22 @@ TEST(bad_values_are_refused_with_the_reason) {
         {36, {1, 0x80, 0, 0}, 4, "expansion out of range"},
         {36, {0}, 4, "several layers, but no expansion"},
         {40, {0xff, 0xff}, 2, "too short"},
-        {45, {0}, 1, "number of layers out of range"},
-        {45, {65}, 1, "number of layers out of range"},
-        {46, {0}, 1, "unknown kind of layer"},
-        {46, {0xff}, 1, "unknown kind of layer"},
-        {49, {2}, 1, "unknown flags of a layer"},
-        {49, {1}, 1, "a first layer that is joined"},
-        {86, {1}, 1, "joined layers with several shards, or of different kinds"},
-        {58, {0}, 8, "capacity out of range"},
-        {58, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
-        {66, {101}, 1, "more items than capacity"},
-        {74, {0xff}, 1, "more bytes than its shards can have"},
-        {74, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
-        {82, {3}, 1, "marks for shards that do not exist"},
-        {54, {0}, 4, "a shard without blocks"},
-        {54, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
+        {45, {4}, 1, "unknown flags"},
+        {46, {0}, 1, "number of layers out of range"},
+        {46, {65}, 1, "number of layers out of range"},
+        {47, {0}, 1, "unknown kind of layer"},
+        {47, {0xff}, 1, "unknown kind of layer"},
+        {50, {2}, 1, "unknown flags of a layer"},
+        {50, {1}, 1, "a first layer that is joined"},
+        {87, {1}, 1, "joined layers with several shards, or of different kinds"},
+        {59, {0}, 8, "capacity out of range"},
+        {59, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
+        {67, {101}, 1, "more items than capacity"},
+        {75, {0xff}, 1, "more bytes than its shards can have"},
+        {75, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
+        {83, {3}, 1, "marks for shards that do not exist"},
+        {55, {0}, 4, "a shard without blocks"},
+        {55, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         uint8_t bytes[sizeof pinned];
@@ -376,7 +378,7 @@ TEST(bad_values_are_refused_with_the_reason) {
     static const struct {
         size_t at;
         uint8_t value;
-    } layouts[] = {{47, 8}, {47, 16}, {48, 0}, {48, 65}, {50, 0}, {53, 1}};
+    } layouts[] = {{48, 8}, {48, 16}, {49, 0}, {49, 65}, {51, 0}, {54, 1}};
     for (size_t i = 0; i < N(layouts); i++) {
         uint8_t bytes[sizeof pinned];
         memcpy(bytes, pinned, sizeof pinned);
@@ -488,10 +490,11 @@ TEST(joined_layers_that_can_not_be) {
 
 TEST(shard_header_is_the_pinned_one) {
     static const uint8_t expected[55] = {
-        'B',  'F',  'S',  'H',  1,    11,   14,   1,    /* magic, version, width, probes, layer */
+        'B',  'F',  'S',  'H',  1,    11,   14,   0,    /* magic, version, width, probes, 0 */
         0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01, /* id */
-        9,    0,    0,    0,    10,   0,    0,    0,
-        0x2c, 0x01, 0,    0, /* shard, shards, blocks; the rest is 0 */
+        9,    0,    0,    0,    10,   0,    0,    0,    0x2c,
+        0x01, 0,    0,    0,    0,    0,    0,    0, /* shard, shards, blocks, form, items */
+        1,    0,    0,    0,                         /* layer; the rest is 0 */
     };
     struct descriptor *d = example();
     uint8_t header[HEADER_BYTES];
