@@ -287,7 +287,7 @@ TEST(half_loaded_encoding_is_the_pinned_one) {
     d->error = 0.001;
     d->shard_bytes = 4096;
     d->expansion = 2;
-    d->load = (struct load){LOAD_REDISBLOOM, 0, 1001, 1000, 5000};
+    REQUIRE(descriptor_begin_load(d, &(struct load){LOAD_REDISBLOOM, 0, 1001, 1000, 5000}));
     REQUIRE(descriptor_append(d, &layer));
     layer_mark_created(&d->layers[0], 0);
     uint8_t *bytes;
