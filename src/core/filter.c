@@ -5,8 +5,7 @@
  * second adds what was new. In each of them the items of a batch take every step together: hashing,
  * opening their shards, loading their blocks, testing. So the processor and the memory work on many
  * items at once: that, and opening each shard once per command, is what makes an item of a batch
- * several times cheaper than
- * a single one. */
+ * several times cheaper than a single one. */
 #include "core/filter.h"
 
 #include "core/young.h"
