@@ -138,6 +138,14 @@ static bool go_on_without(struct access *access, uint32_t index, struct lookup *
     return true;
 }
 
+/* Of an item that no newer layer contains: does this one? */
+static inline void test(const struct layer_ops *ops, struct access *access, uint32_t index,
+                        struct lookup *lookup) {
+    if (lookup->answer != ANSWER_NEW || !ops->contains(access, index, lookup)) return;
+    lookup->answer = ANSWER_KNOWN;
+    lookup->found = index;
+}
+
 static inline bool locate(const struct layer_ops *ops, struct access *access, uint32_t index,
                           struct lookup *lookup) {
     return ops->locate(access, index, lookup) || go_on_without(access, index, lookup);
@@ -150,12 +158,7 @@ static bool search_other(const struct layer_ops *ops, struct access *access, uin
     for (size_t i = 0; i < n + ahead; i++) {
         if (i < n && lookups[i].answer == ANSWER_NEW && !locate(ops, access, index, &lookups[i]))
             return false;
-        if (i < ahead) continue;
-        struct lookup *lookup = &lookups[i - ahead];
-        if (lookup->answer == ANSWER_NEW && ops->contains(access, index, lookup)) {
-            lookup->answer = ANSWER_KNOWN;
-            lookup->found = index;
-        }
+        if (i >= ahead) test(ops, access, index, &lookups[i - ahead]);
     }
     return true;
 }
@@ -171,9 +174,7 @@ static bool search_blocked(struct access *access, uint32_t index, struct lookup 
             return false;
     for (size_t i = 0; i < n; i++)
         if (lookups[i].answer == ANSWER_NEW) blocked_touch(layer, &lookups[i]);
-    for (size_t i = 0; i < n; i++)
-        if (lookups[i].answer == ANSWER_NEW && blocked_contains(access, index, &lookups[i]))
-            lookups[i].answer = ANSWER_KNOWN;
+    for (size_t i = 0; i < n; i++) test(&blocked_ops, access, index, &lookups[i]);
     return true;
 }
 
@@ -227,11 +228,8 @@ static void prefetch_by_hint(const struct access *access, const struct lookup *l
  * loop. */
 ALWAYS_INLINE bool search_one(const struct layer_ops *ops, struct access *access, uint32_t index,
                               struct lookup *lookup) {
-    if (!ops->locate(access, index, lookup) && !go_on_without(access, index, lookup)) return false;
-    if (lookup->answer == ANSWER_NEW && ops->contains(access, index, lookup)) {
-        lookup->answer = ANSWER_KNOWN;
-        lookup->found = index;
-    }
+    if (!locate(ops, access, index, lookup)) return false;
+    test(ops, access, index, lookup);
     return true;
 }
 
