@@ -32,10 +32,13 @@ typedef RedisModuleCommandArg Arg;
 
 static Arg growth[] = {ARG_TOKEN(INTEGER, "expansion", "EXPANSION"),
                        ARG_TOKEN(PURE_TOKEN, "nonscaling", "NONSCALING"), END};
-static Arg info_field[] = {
-    ARG_TOKEN(PURE_TOKEN, "capacity", "CAPACITY"),   ARG_TOKEN(PURE_TOKEN, "size", "SIZE"),
-    ARG_TOKEN(PURE_TOKEN, "filters", "FILTERS"),     ARG_TOKEN(PURE_TOKEN, "items", "ITEMS"),
-    ARG_TOKEN(PURE_TOKEN, "expansion", "EXPANSION"), END};
+static Arg info_field[] = {ARG_TOKEN(PURE_TOKEN, "capacity", "CAPACITY"),
+                           ARG_TOKEN(PURE_TOKEN, "size", "SIZE"),
+                           ARG_TOKEN(PURE_TOKEN, "filters", "FILTERS"),
+                           ARG_TOKEN(PURE_TOKEN, "items", "ITEMS"),
+                           ARG_TOKEN(PURE_TOKEN, "expansion", "EXPANSION"),
+                           ARG_TOKEN(PURE_TOKEN, "error", "ERROR"),
+                           END};
 
 static Arg reserve[] = {ARG(KEY, "key"),
                         ARG(DOUBLE, "error_rate"),
@@ -146,6 +149,8 @@ static const struct entry {
      "Returns the number of items that were added to a filter."},
     {"bf.info", -2, KEY_TELL, info, "O(S), where S is the number of shards.",
      "Returns the capacity, size, layers, items and growth of a filter, or one of them."},
+    {"bf.debug", 2, KEY_TELL, key_alone, PER_ITEM,
+     "Returns the items, bits, hashes and capacity of each layer of a filter as lines of text."},
     {"bf.plan", -3, 0, plan, "O(1)", "Returns what a filter would cost, without creating it."},
     {"bf.shards", -2, KEY_TELL, shards, "O(S), where S is the number of shards, up to 1000.",
      "Lists the strings that hold a filter's bits, their state and how full they are."},
