@@ -7,6 +7,8 @@
 #include "core/filter.h"
 #include "core/header.h"
 #include "core/names.h"
+#include "core/window.h"
+#include "store/clock.h"
 #include "store/cluster.h"
 #include "store/datatype.h"
 #include "store/identity.h"
@@ -44,7 +46,9 @@ struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleK
                                           .seed = options->given & OPTION_SEED ? options->seed
                                                                                : identity_fresh(),
                                           .id = identity_fresh(),
-                                          .shard_bytes = options->shard_bytes};
+                                          .shard_bytes = options->shard_bytes,
+                                          .window = options->window,
+                                          .now_ms = options->window.seconds ? clock_wall_ms() : 0};
     struct descriptor *descriptor = filter_new(&wanted, tag, tag_length);
     if (!descriptor) {
         RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
@@ -58,7 +62,8 @@ struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleK
     return filter;
 }
 
-/* BF.RESERVE key error capacity [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes] */
+/* BF.RESERVE key error capacity [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes]
+ *            [WINDOW seconds [SLICES n] [SLIDING]] */
 int BFReserve_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     struct options options = default_options();
@@ -78,7 +83,8 @@ int BFReserve_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int ar
     return REDISMODULE_OK;
 }
 
-/* BF.PLAN error capacity [EXPANSION n | NONSCALING] [SHARDSIZE bytes] */
+/* BF.PLAN error capacity [EXPANSION n | NONSCALING] [SHARDSIZE bytes]
+ *         [WINDOW seconds [SLICES n] [SLIDING]] */
 int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 3) return RedisModule_WrongArity(ctx);
     struct options options = default_options();
@@ -89,13 +95,19 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     const struct filter_options wanted = {.error = options.error,
                                           .capacity = options.capacity,
                                           .expansion = options.expansion,
-                                          .shard_bytes = options.shard_bytes};
+                                          .shard_bytes = options.shard_bytes,
+                                          .window = options.window};
     struct layout layout;
+    uint64_t capacity;
     double error;
-    if (!filter_plan(&wanted, &layout, &error))
+    if (!filter_plan(&wanted, &layout, &capacity, &error))
         return RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
+    /* With a window, of all slices that can be alive at once, each with its first layer. */
+    const struct window *window = options.window.seconds > 0 ? &options.window : NULL;
+    const uint32_t nlayers = window ? window->nslices + 1 : 1;
     const uint64_t shard_bytes = HEADER_BYTES + layout_shard_bytes(&layout);
-    const double total_bits = (double)layout.nshards * (double)layout_shard_bytes(&layout) * 8;
+    const double nshards = (double)nlayers * layout.nshards;
+    const double total_bits = nshards * (double)layout_shard_bytes(&layout) * 8;
     const double bits_per_item = total_bits / (double)options.capacity;
     const struct {
         const char *title;
@@ -107,14 +119,14 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         {"Bits per item", false, bits_per_item},
         {"Hashes per item", true, layout.nprobes},
         {"Block bits", true, (double)(1u << layout.block_log2)},
-        {"Shards", true, layout.nshards},
+        {"Shards", true, nshards},
         {"Bytes per shard", true, (double)shard_bytes},
-        {"Total bytes when full", true, (double)shard_bytes * layout.nshards},
+        {"Total bytes when full", true, (double)shard_bytes * nshards},
         {"Overhead over a classic filter", false,
          bits_per_item / sizing_classic_bits(options.error) - 1},
     };
     const size_t nrows = sizeof rows / sizeof *rows;
-    RedisModule_ReplyWithMap(ctx, (long)nrows + 1);
+    RedisModule_ReplyWithMap(ctx, (long)nrows + (window ? 4 : 1));
     for (size_t i = 0; i < nrows; i++) {
         RedisModule_ReplyWithSimpleString(ctx, rows[i].title);
         if (rows[i].whole)
@@ -125,8 +137,16 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     RedisModule_ReplyWithSimpleString(ctx, "Capacity of the next layer");
     if (options.expansion)
         RedisModule_ReplyWithLongLong(
-            ctx, (long long)sizing_next_capacity(options.capacity, options.expansion, 1));
+            ctx, (long long)sizing_next_capacity(capacity, options.expansion, 1));
     else
         RedisModule_ReplyWithNull(ctx);
+    if (window) {
+        RedisModule_ReplyWithSimpleString(ctx, "Slices at once");
+        RedisModule_ReplyWithLongLong(ctx, nlayers);
+        RedisModule_ReplyWithSimpleString(ctx, "Capacity of a slice");
+        RedisModule_ReplyWithLongLong(ctx, (long long)capacity);
+        RedisModule_ReplyWithSimpleString(ctx, "Seconds per slice");
+        RedisModule_ReplyWithDouble(ctx, (double)window_slice_ms(window) / 1000);
+    }
     return REDISMODULE_OK;
 }

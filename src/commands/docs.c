@@ -37,8 +37,20 @@ static Arg info_field[] = {ARG_TOKEN(PURE_TOKEN, "capacity", "CAPACITY"),
                            ARG_TOKEN(PURE_TOKEN, "filters", "FILTERS"),
                            ARG_TOKEN(PURE_TOKEN, "items", "ITEMS"),
                            ARG_TOKEN(PURE_TOKEN, "expansion", "EXPANSION"),
+                           ARG_TOKEN(PURE_TOKEN, "window", "WINDOW"),
+                           ARG_TOKEN(PURE_TOKEN, "slices", "SLICES"),
+                           ARG_TOKEN(PURE_TOKEN, "sliding", "SLIDING"),
+                           ARG_TOKEN(PURE_TOKEN, "age", "AGE"),
                            ARG_TOKEN(PURE_TOKEN, "error", "ERROR"),
                            END};
+static Arg window[] = {ARG_TOKEN(INTEGER, "seconds", "WINDOW"),
+                       ARG_OPTION(INTEGER, "slices", "SLICES"),
+                       ARG_OPTION(PURE_TOKEN, "sliding", "SLIDING"), END};
+#define ARG_WINDOW                                                                                 \
+    {                                                                                              \
+        .name = "window", .type = REDISMODULE_ARG_TYPE_BLOCK,                                      \
+        .flags = REDISMODULE_CMD_ARG_OPTIONAL, .subargs = window                                   \
+    }
 
 static Arg reserve[] = {ARG(KEY, "key"),
                         ARG(DOUBLE, "error_rate"),
@@ -46,6 +58,7 @@ static Arg reserve[] = {ARG(KEY, "key"),
                         ARG_CHOICE("growth", growth),
                         ARG_OPTION(INTEGER, "seed", "SEED"),
                         ARG_OPTION(INTEGER, "bytes", "SHARDSIZE"),
+                        ARG_WINDOW,
                         END};
 static Arg insert[] = {ARG(KEY, "key"),
                        ARG_OPTION(INTEGER, "capacity", "CAPACITY"),
@@ -53,11 +66,16 @@ static Arg insert[] = {ARG(KEY, "key"),
                        ARG_CHOICE("growth", growth),
                        ARG_OPTION(INTEGER, "seed", "SEED"),
                        ARG_OPTION(INTEGER, "bytes", "SHARDSIZE"),
+                       ARG_WINDOW,
                        ARG_OPTION(PURE_TOKEN, "nocreate", "NOCREATE"),
                        ARG_ITEMS("ITEMS"),
                        END};
-static Arg plan[] = {ARG(DOUBLE, "error_rate"), ARG(INTEGER, "capacity"),
-                     ARG_CHOICE("growth", growth), ARG_OPTION(INTEGER, "bytes", "SHARDSIZE"), END};
+static Arg plan[] = {ARG(DOUBLE, "error_rate"),
+                     ARG(INTEGER, "capacity"),
+                     ARG_CHOICE("growth", growth),
+                     ARG_OPTION(INTEGER, "bytes", "SHARDSIZE"),
+                     ARG_WINDOW,
+                     END};
 static Arg digest[] = {ARG_TOKEN(PURE_TOKEN, "md5", "MD5"), ARG_TOKEN(PURE_TOKEN, "none", "NONE"),
                        END};
 static Arg seeds[] = {

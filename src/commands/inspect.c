@@ -10,6 +10,7 @@
 #include "core/encoding.h"
 #include "core/fill.h"
 #include "core/header.h"
+#include "store/slices.h"
 
 /* BF.CARD key */
 int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
@@ -17,8 +18,7 @@ int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     RedisModuleKey *key;
     struct filter *filter;
     if (!open_filter(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
-    RedisModule_ReplyWithLongLong(ctx,
-                                  filter ? (long long)descriptor_nitems(filter->descriptor) : 0);
+    RedisModule_ReplyWithLongLong(ctx, filter ? (long long)slices_nitems(filter->descriptor) : 0);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;
 }
@@ -29,13 +29,17 @@ enum info_field {
     INFO_FILTERS,
     INFO_ITEMS,
     INFO_EXPANSION,
+    INFO_WINDOW, /* from here on: of filters with a window */
+    INFO_SLICES,
+    INFO_SLIDING,
+    INFO_AGE,
     INFO_ERROR,
     INFO_NFIELDS
 };
 
-/* The reply that names no field has RedisBloom's five. Some clients take each further pair for a
- * broken reply (go-redis), so what is ours alone must be asked for by its name. */
-#define INFO_NCOMMON INFO_ERROR
+/* The reply that names no field has RedisBloom's five, which clients know by their places. Some
+ * take each further pair for a broken reply (go-redis), so only a filter with a window tells of it,
+ * and the error rate must be asked for by its name. */
 
 static const struct {
     const char *argument, *title;
@@ -45,6 +49,10 @@ static const struct {
     [INFO_FILTERS] = {"FILTERS", "Number of filters"},
     [INFO_ITEMS] = {"ITEMS", "Number of items inserted"},
     [INFO_EXPANSION] = {"EXPANSION", "Expansion rate"},
+    [INFO_WINDOW] = {"WINDOW", "Window"},
+    [INFO_SLICES] = {"SLICES", "Slices"},
+    [INFO_SLIDING] = {"SLIDING", "Sliding"},
+    [INFO_AGE] = {"AGE", "Age of the oldest slice"},
     [INFO_ERROR] = {"ERROR", "Error rate"},
 };
 
@@ -61,11 +69,31 @@ static uint64_t adopted_bytes(RedisModuleCtx *ctx, struct filter *filter) {
     return nbytes;
 }
 
+/* What it was made for: of a filter with a window, the items of one window; of others, what all
+ * layers take. */
+static uint64_t capacity_of(const struct descriptor *descriptor) {
+    return descriptor->window ? descriptor->window->capacity : descriptor_capacity(descriptor);
+}
+
+static void reply_window_info(RedisModuleCtx *ctx, const struct descriptor *descriptor,
+                              enum info_field field) {
+    const struct window *window = descriptor->window;
+    if (!window)
+        RedisModule_ReplyWithNull(ctx);
+    else if (field == INFO_SLIDING)
+        RedisModule_ReplyWithBool(ctx, window->sliding);
+    else
+        RedisModule_ReplyWithLongLong(ctx, field == INFO_WINDOW ? (long long)window->seconds
+                                           : field == INFO_SLICES
+                                               ? (long long)window->nslices
+                                               : (long long)(slices_age_ms(descriptor) / 1000));
+}
+
 static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_field field) {
     const struct descriptor *descriptor = filter->descriptor;
     switch (field) {
     case INFO_CAPACITY:
-        RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_capacity(descriptor));
+        RedisModule_ReplyWithLongLong(ctx, (long long)capacity_of(descriptor));
         break;
     case INFO_SIZE:
         /* As stored: the same on a primary and its replicas, unlike the memory in use. */
@@ -74,16 +102,22 @@ static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_fie
                                                        adopted_bytes(ctx, filter)));
         break;
     case INFO_FILTERS:
-        RedisModule_ReplyWithLongLong(ctx, descriptor->nlayers);
+        RedisModule_ReplyWithLongLong(ctx, descriptor->nlayers - slices_first_to_ask(descriptor));
         break;
     case INFO_ITEMS:
-        RedisModule_ReplyWithLongLong(ctx, (long long)descriptor_nitems(descriptor));
+        RedisModule_ReplyWithLongLong(ctx, (long long)slices_nitems(descriptor));
         break;
     case INFO_EXPANSION:
         if (descriptor->expansion)
             RedisModule_ReplyWithLongLong(ctx, descriptor->expansion);
         else
             RedisModule_ReplyWithNull(ctx);
+        break;
+    case INFO_WINDOW:
+    case INFO_SLICES:
+    case INFO_SLIDING:
+    case INFO_AGE:
+        reply_window_info(ctx, descriptor, field);
         break;
     case INFO_ERROR:
         reply_number(ctx, descriptor->error, REPLY_EXACT);
@@ -93,7 +127,8 @@ static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_fie
     }
 }
 
-/* BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | ERROR] */
+/* BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | WINDOW | SLICES | SLIDING | AGE |
+ *              ERROR] */
 int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2 && argc != 3) return RedisModule_WrongArity(ctx);
     int field = 0;
@@ -115,8 +150,9 @@ int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         if (map) RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
         reply_info(ctx, filter, (enum info_field)field);
     } else {
-        RedisModule_ReplyWithMap(ctx, INFO_NCOMMON);
-        for (field = 0; field < INFO_NCOMMON; field++) {
+        const int nfields = filter->descriptor->window ? INFO_ERROR : INFO_WINDOW;
+        RedisModule_ReplyWithMap(ctx, nfields);
+        for (field = 0; field < nfields; field++) {
             RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
             reply_info(ctx, filter, (enum info_field)field);
         }
@@ -195,11 +231,11 @@ static void reply_shard(struct strings *strings, uint32_t index, uint32_t number
     else if (shard)
         fill = fill_of_shard(layer, shard, &sampled);
     RedisModuleString *name = shard_name(access->descriptor, index, number);
-    RedisModule_ReplyWithMap(ctx, 8);
+    RedisModule_ReplyWithMap(ctx, access->descriptor->window ? 9 : 8);
     RedisModule_ReplyWithSimpleString(ctx, "key");
     RedisModule_ReplyWithString(ctx, name);
     RedisModule_ReplyWithSimpleString(ctx, "layer");
-    RedisModule_ReplyWithLongLong(ctx, index);
+    RedisModule_ReplyWithLongLong(ctx, descriptor_number(access->descriptor, index));
     RedisModule_ReplyWithSimpleString(ctx, "shard");
     RedisModule_ReplyWithLongLong(ctx, number);
     RedisModule_ReplyWithSimpleString(ctx, "bytes");
@@ -216,6 +252,10 @@ static void reply_shard(struct strings *strings, uint32_t index, uint32_t number
     RedisModule_ReplyWithSimpleString(ctx, "offset");
     RedisModule_ReplyWithLongLong(
         ctx, layer_is_joined(layer) ? (long long)(HEADER_BYTES + layer->offset) : 0);
+    if (access->descriptor->window) {
+        RedisModule_ReplyWithSimpleString(ctx, "slice began");
+        RedisModule_ReplyWithLongLong(ctx, (long long)layer->began_ms);
+    }
     RedisModule_FreeString(NULL, name);
     access_close(access);
 }
@@ -261,10 +301,12 @@ int BFShards_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int arg
     struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
     uint64_t nshown = 0;
     RedisModule_ReplyWithArray(ctx, REDISMODULE_POSTPONED_LEN);
-    for (uint64_t i = options.from_layer; i < descriptor->nlayers; i++)
-        nshown +=
-            reply_layer(&strings, (uint32_t)i, i == options.from_layer ? options.from_shard : 0,
-                        options.count - nshown);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const uint32_t number = descriptor_number(descriptor, i);
+        if (number < options.from_layer) continue;
+        nshown += reply_layer(&strings, i, number == options.from_layer ? options.from_shard : 0,
+                              options.count - nshown);
+    }
     RedisModule_ReplySetArrayLength(ctx, (long)nshown);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;

@@ -13,6 +13,7 @@
 #include "store/garbage.h"
 #include "store/identity.h"
 #include "store/living.h"
+#include "store/slices.h"
 
 /* A script or another module has a client of its own, so what it runs does not pass, wherever it
  * came from. While the server loads, the AOF's client is the one with the highest id. */
@@ -69,7 +70,7 @@ int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
         RedisModule_ReplyWithError(ctx, ERROR_EXISTS);
     } else {
         if (filter)
-            filter_replace(filter, descriptor);
+            slices_replace(ctx, filter, descriptor);
         else
             type_set(key, filter_wrap(descriptor));
         RedisModule_ReplicateVerbatim(ctx);

@@ -9,6 +9,7 @@
 #include "core/filter.h"
 #include "store/namecache.h"
 #include "store/replication.h"
+#include "store/slices.h"
 #include "store/statistics.h"
 
 /* As open_filter, for the commands that come in thousands: *key is NULL if the filter was found
@@ -71,18 +72,24 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
         const struct options configured = default_options();
         filter = create(ctx, name, key, options ? options : &configured);
     }
-    if (filter) {
+    const enum slices_turned turned =
+        filter && existed ? slices_turn(ctx, name, filter) : SLICES_SAME;
+    if (turned == SLICES_STUCK) {
+        RedisModule_ReplyWithError(ctx, ERROR_LAST_LAYER);
+    } else if (filter) {
         struct lookup few[FEW], *lookups = lookups_for(items, n, few);
         struct strings strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE);
+        strings.access.first = slices_first_to_add(filter->descriptor);
         strings.name = name;
         strings.items = items;
         strings.grown = replicate_growth;
-        size_t nadded;
-        if (filter_add(&strings.access, lookups, n, &nadded)) {
-            if (nadded > 0) replicate_items(&strings, lookups, n, existed && !options);
-            reply_answers(ctx, lookups, n, ANSWER_NEW, array,
-                          filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL);
-            statistics_added(n, nadded);
+        const bool verbatim = existed && !options && turned == SLICES_SAME;
+        size_t nchanged;
+        if (filter_add(&strings.access, lookups, n, &nchanged)) {
+            if (nchanged > 0) replicate_items(&strings, lookups, n, verbatim);
+            statistics_added(
+                n, reply_answers(ctx, lookups, n, ANSWER_NEW, array,
+                                 filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL));
         } else {
             reply_lost(&strings);
         }
@@ -92,7 +99,7 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
         if (!filter->used) filter_forget_handles(filter);
         filter->used = true;
         if (lookups != few) RedisModule_Free(lookups);
-        if (nadded > 0) {
+        if (nchanged > 0) {
             RedisModule_SignalModifiedKey(ctx, name);
             RedisModule_NotifyKeyspaceEvent(ctx, REDISMODULE_NOTIFY_MODULE, "bf.add", name);
         }
@@ -114,7 +121,7 @@ int BFMAdd_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
 }
 
 /* BF.INSERT key [CAPACITY n] [ERROR rate] [EXPANSION n | NONSCALING] [SEED n] [SHARDSIZE bytes]
- *           [NOCREATE] ITEMS item [item ...] */
+ *           [WINDOW seconds [SLICES n] [SLIDING]] [NOCREATE] ITEMS item [item ...] */
 int BFInsert_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc < 4) return RedisModule_WrongArity(ctx);
     struct options options = default_options();
@@ -136,6 +143,7 @@ static int check(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString
         statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
     } else {
         struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
+        strings.access.first = slices_first_to_ask(filter->descriptor);
         if (filter_check(&strings.access, lookups, n))
             statistics_checked(n, reply_answers(ctx, lookups, n, ANSWER_KNOWN, array, NULL));
         else

@@ -27,7 +27,8 @@
 #define ERROR_BAD_ID    "ERR bad id: 16 hexadecimal digits are needed"
 #define ERROR_MIGRATING "TRYAGAIN shards of this filter are on their way between cluster nodes"
 #define ERROR_BAD_FIELD                                                                            \
-    "ERR Invalid information value: CAPACITY, SIZE, FILTERS, ITEMS, EXPANSION or ERROR is needed"
+    "ERR Invalid information value: CAPACITY, SIZE, FILTERS, ITEMS, EXPANSION, WINDOW, "           \
+    "SLICES, SLIDING, AGE or ERROR is needed"
 #define ERROR_MANY_SHARDS                                                                          \
     "ERR the filter has more than 1000 shards: list them in parts, with FROM layer shard"
 #define ERROR_BAD_ITERATOR "ERR Second argument must be numeric: an iterator is a whole number"

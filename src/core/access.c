@@ -36,9 +36,10 @@ static void set_lost(const struct supplier *supplier, struct shard *shard, bool 
     supplier->count(0, 0, lost ? 1 : -1);
 }
 
-void handles_free(struct handles *handles, const struct descriptor *descriptor,
+void handles_drop(struct handles *handles, const struct descriptor *descriptor, uint32_t n,
                   const struct supplier *supplier) {
-    for (uint32_t i = 0; i < handles->nlayers; i++) {
+    if (n > handles->nlayers) n = handles->nlayers;
+    for (uint32_t i = 0; i < n; i++) {
         if (!handles->shards[i]) continue;
         for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++) {
             struct shard *shard = &handles->shards[i][j];
@@ -47,6 +48,14 @@ void handles_free(struct handles *handles, const struct descriptor *descriptor,
         }
         descriptor_allocator.free(handles->shards[i]);
     }
+    handles->nlayers -= n;
+    if (n > 0)
+        memmove(handles->shards, handles->shards + n, handles->nlayers * sizeof *handles->shards);
+}
+
+void handles_free(struct handles *handles, const struct descriptor *descriptor,
+                  const struct supplier *supplier) {
+    handles_drop(handles, descriptor, handles->nlayers, supplier);
     descriptor_allocator.free(handles->shards);
     *handles = (struct handles){0};
 }

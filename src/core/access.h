@@ -79,6 +79,7 @@ struct access {
     const struct supplier *supplier;
     struct descriptor *descriptor;
     struct handles *handles;
+    uint32_t first;           /* layers before it are over: they are not asked */
     bool writes;              /* opened for writing */
     struct shard *open;       /* all open ones */
     enum shard_status status; /* why access_open failed, and where */
@@ -144,6 +145,10 @@ void access_close(struct access *access);
 
 /* Is the shard there and sound? Leaves nothing open. */
 enum shard_status access_check(struct access *access, uint32_t layer, uint32_t number);
+
+/* Forgets the n oldest layers, of which the descriptor has at least these. */
+void handles_drop(struct handles *handles, const struct descriptor *descriptor, uint32_t n,
+                  const struct supplier *supplier);
 
 /* Frees all that is remembered of a filter's shards. */
 void handles_free(struct handles *handles, const struct descriptor *descriptor,

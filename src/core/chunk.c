@@ -41,14 +41,15 @@ static uint64_t count_parts(const struct descriptor *descriptor) {
     return nparts;
 }
 
-static uint64_t mark_of(uint64_t id, uint32_t nlayers) {
+static uint64_t mark_of(uint64_t id, uint32_t next_number) {
     uint8_t bytes[12];
-    bytes_put(bytes_put(bytes, id, 8), nlayers, 4);
+    bytes_put(bytes_put(bytes, id, 8), next_number, 4);
     return XXH3_64bits(bytes, sizeof bytes) >> (64 - MARK_BITS);
 }
 
 static uint64_t iterator_at(const struct descriptor *descriptor, uint64_t id, uint64_t position) {
-    return mark_of(id, descriptor->nlayers) << POSITION_BITS | position;
+    return mark_of(id, descriptor_number(descriptor, descriptor->nlayers)) << POSITION_BITS |
+           position;
 }
 
 static uint64_t position_of(uint64_t iterator) {

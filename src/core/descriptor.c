@@ -74,11 +74,19 @@ void descriptor_free(struct descriptor *descriptor) {
         adoption_free(descriptor->layers[i].adoption);
     }
     descriptor_allocator.free(descriptor->layers);
+    descriptor_allocator.free(descriptor->window);
     descriptor_allocator.free(descriptor->tag);
     descriptor_allocator.free(descriptor);
 }
 
+bool descriptor_set_window(struct descriptor *descriptor, const struct window *window) {
+    descriptor->window = descriptor_allocator.alloc(sizeof *window);
+    if (descriptor->window) *descriptor->window = *window;
+    return descriptor->window != NULL;
+}
+
 bool descriptor_append(struct descriptor *descriptor, const struct layer *like) {
+    if (descriptor_number(descriptor, descriptor->nlayers) == UINT32_MAX) return false;
     uint8_t *created = alloc_zeroed(layer_bitmap_bytes(&like->layout));
     if (!created) return false;
     struct layer *layers = descriptor_allocator.realloc(descriptor->layers,
@@ -95,12 +103,13 @@ bool descriptor_append(struct descriptor *descriptor, const struct layer *like) 
     layer->offset = 0;
     if (layer->kind == LAYER_BLOCKED && layer->flags & LAYER_JOINED) {
         layer->home = layer[-1].home;
-        layer->offset = layer[-1].offset + layout_shard_bytes(&layer[-1].layout);
+        layer->offset = layer[-1].offset + (uint32_t)layout_shard_bytes(&layer[-1].layout);
     }
     return true;
 }
 
-struct descriptor *descriptor_copy(const struct descriptor *from) {
+/* A copy without layers. */
+static struct descriptor *copy_head(const struct descriptor *from) {
     struct descriptor *copy = descriptor_new(from->tag, from->tag_length);
     if (!copy) return NULL;
     char *tag = copy->tag;
@@ -108,6 +117,15 @@ struct descriptor *descriptor_copy(const struct descriptor *from) {
     copy->tag = tag;
     copy->layers = NULL;
     copy->nlayers = 0;
+    copy->window = NULL;
+    if (!from->window || descriptor_set_window(copy, from->window)) return copy;
+    descriptor_free(copy);
+    return NULL;
+}
+
+struct descriptor *descriptor_copy(const struct descriptor *from) {
+    struct descriptor *copy = copy_head(from);
+    if (!copy) return NULL;
     for (uint32_t i = 0; i < from->nlayers; i++) {
         struct layer layer = from->layers[i];
         if (layer.adoption && !(layer.adoption = adoption_copy(layer.adoption))) break;
@@ -122,9 +140,48 @@ struct descriptor *descriptor_copy(const struct descriptor *from) {
     return NULL;
 }
 
+/* When the newest slice began. */
+static uint64_t slice_began(const struct descriptor *descriptor) {
+    return descriptor->nlayers == 0 ? 0 : descriptor_newest(descriptor)->began_ms;
+}
+
+uint32_t descriptor_newest_slice(const struct descriptor *descriptor) {
+    uint32_t first = descriptor->nlayers;
+    while (first > 0 && descriptor->layers[first - 1].began_ms == slice_began(descriptor)) first--;
+    return first;
+}
+
+struct descriptor *descriptor_split(struct descriptor *descriptor, uint32_t n) {
+    struct descriptor *gone = copy_head(descriptor);
+    if (gone) gone->layers = descriptor_allocator.alloc(n * sizeof *gone->layers);
+    if (!gone || !gone->layers) {
+        descriptor_free(gone);
+        return NULL;
+    }
+    memcpy(gone->layers, descriptor->layers, n * sizeof *gone->layers);
+    gone->nlayers = n;
+    gone->window->nover = 0;
+    descriptor->nlayers -= n;
+    memmove(descriptor->layers, descriptor->layers + n,
+            descriptor->nlayers * sizeof *descriptor->layers);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) descriptor->layers[i].home -= n;
+    struct window *window = descriptor->window;
+    window->first_number += n;
+    window->nover -= window->nover < n ? window->nover : n;
+    return gone;
+}
+
+void descriptor_drop_newest(struct descriptor *descriptor) {
+    descriptor_allocator.free(descriptor_newest(descriptor)->created);
+    descriptor->nlayers--;
+}
+
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
                           uint64_t capacity) {
-    const struct layer layer = {.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity};
+    const struct layer layer = {.kind = LAYER_BLOCKED,
+                                .layout = *layout,
+                                .capacity = capacity,
+                                .began_ms = slice_began(descriptor)};
     return descriptor_append(descriptor, &layer);
 }
 
@@ -141,7 +198,10 @@ const char *descriptor_join_problem(const struct descriptor *descriptor,
 
 bool descriptor_add_layer_joined(struct descriptor *descriptor, const struct layout *layout,
                                  uint64_t capacity) {
-    struct layer layer = {.kind = LAYER_BLOCKED, .layout = *layout, .capacity = capacity};
+    struct layer layer = {.kind = LAYER_BLOCKED,
+                          .layout = *layout,
+                          .capacity = capacity,
+                          .began_ms = slice_began(descriptor)};
     const uint64_t nblocks = (uint64_t)layout->nshards * layout->nblocks;
     if (nblocks <= UINT32_MAX) {
         const struct layout whole = {.nshards = 1,
@@ -343,6 +403,45 @@ const char *load_problem(const struct load *load) {
     return load->next == 0 ? "a half-loaded filter that waits for nothing" : NULL;
 }
 
+const char *window_problem(const struct window *window) {
+    if (window->seconds < 1 || window->seconds > WINDOW_MAX_SECONDS) return "window out of range";
+    if (window->nslices < 1 || window->nslices > WINDOW_MAX_SLICES)
+        return "number of slices out of range";
+    if ((uint64_t)window->seconds * 1000 < (uint64_t)window->nslices * WINDOW_MIN_SLICE_MS)
+        return "slices that are too short";
+    if (window->capacity < 1 || window->capacity > SIZING_MAX_CAPACITY)
+        return "capacity of a window out of range";
+    return window->first_number > UINT32_MAX - SIZING_MAX_LAYERS ? "number of a layer out of range"
+                                                                 : NULL;
+}
+
+/* Does this layer begin a slice? Without windows, all layers are one slice. */
+static bool begins_slice(const struct descriptor *descriptor, uint32_t layer) {
+    return layer == 0 ||
+           descriptor->layers[layer].began_ms != descriptor->layers[layer - 1].began_ms;
+}
+
+/* Slices follow each other in time, and share nothing. */
+static const char *slices_problem(const struct descriptor *descriptor) {
+    const struct window *window = descriptor->window;
+    for (uint32_t i = 0; i < descriptor->nlayers; i++) {
+        const struct layer *layer = &descriptor->layers[i];
+        if (!window && layer->began_ms != 0) return "a slice without a window";
+        if (descriptor->expansion == 0 && !begins_slice(descriptor, i))
+            return "several layers, but no expansion";
+        if (!window) continue;
+        if (layer->kind != LAYER_BLOCKED) return "a window over layers of another kind";
+        if (layer->began_ms < 1 || layer->began_ms > WINDOW_MAX_MS) return "a time out of range";
+        if (i > 0 && layer->began_ms < layer[-1].began_ms) return "slices out of order";
+        if (begins_slice(descriptor, i) && layer_is_joined(layer))
+            return "a string that belongs to two slices";
+    }
+    if (window && window->nover > 0 &&
+        (window->nover >= descriptor->nlayers || !begins_slice(descriptor, window->nover)))
+        return "a slice that is over in part";
+    return NULL;
+}
+
 const char *descriptor_problem(const struct descriptor *descriptor) {
     const bool loading = descriptor->load.origin != LOAD_NONE;
     const char *problem = descriptor_head_problem(descriptor);
@@ -350,8 +449,9 @@ const char *descriptor_problem(const struct descriptor *descriptor) {
     if (problem) return problem;
     if (descriptor->nlayers < 1 || descriptor->nlayers > SIZING_MAX_LAYERS)
         return "number of layers out of range";
-    if (descriptor->expansion == 0 && descriptor->nlayers > 1)
-        return "several layers, but no expansion";
+    if (descriptor->window) problem = window_problem(descriptor->window);
+    if (!problem) problem = slices_problem(descriptor);
+    if (problem) return problem;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         problem = layer_problem(layer);

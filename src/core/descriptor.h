@@ -10,6 +10,11 @@
 #define DESCRIPTOR_MAX_TAG       65535u
 #define DESCRIPTOR_MAX_EXPANSION 32768u
 
+#define WINDOW_MAX_SECONDS  1000000000u  /* 31 years */
+#define WINDOW_MAX_SLICES   32u          /* they are layers, of which there are 64 at most */
+#define WINDOW_MIN_SLICE_MS 100u         /* so that the numbers of layers last for decades */
+#define WINDOW_MAX_MS       (1ull << 53) /* no slice begins later */
+
 /* How a layer keeps its items. */
 enum layer_kind {
     LAYER_BLOCKED = 1, /* our own shards: blocks addressed by layout.h */
@@ -25,8 +30,9 @@ struct layer {
     enum layer_kind kind;
     uint8_t flags;
     uint32_t home;        /* the layer with which its string begins: itself, unless it is joined */
-    size_t offset;        /* of its blocks behind the string's header; 0 unless it is joined */
+    uint32_t offset;      /* of its blocks behind the string's header; 0 unless it is joined */
     struct layout layout; /* of a kind that has no blocks: how its bytes are cut into shards */
+    uint64_t began_ms;    /* of a filter with a window: when its slice began; otherwise 0 */
     uint64_t nbits;       /* classic: bits that items are spread over */
     uint64_t nbytes;      /* classic: bytes of the array at its origin, which may be a few more */
     uint64_t capacity;    /* items at which the layer is full */
@@ -52,17 +58,28 @@ struct load {
     uint64_t total;  /* bytes that there were at the start; only to tell how far it is */
 };
 
+/* A filter with a window forgets: core/window.h. */
+struct window {
+    uint32_t seconds;      /* how long an item is remembered, at least */
+    uint32_t nslices;      /* into which a window is cut */
+    bool sliding;          /* an item that is added again is remembered from then on */
+    uint32_t first_number; /* of the oldest layer; those before it are gone */
+    uint32_t nover; /* layers, the oldest, that the primary has found over but could not drop yet */
+    uint64_t capacity; /* items for each window */
+};
+
 struct descriptor {
-    uint64_t id;          /* random; part of the shards' names */
-    uint64_t seed;        /* of the hash */
-    double error;         /* the promised false-positive rate of the whole filter */
-    char *tag;            /* what stands between braces in the shards' names; no NUL behind it */
-    struct layer *layers; /* oldest first; the last one takes new items */
-    uint32_t tag_length;  /* bytes in tag */
-    uint32_t nlayers;     /* at least 1 */
-    uint32_t shard_bytes; /* largest allocation of a shard, for layers to come */
-    uint32_t expansion;   /* capacity factor from layer to layer; 0: the filter does not grow */
-    struct load load;     /* load.origin != LOAD_NONE: half loaded, not to be used */
+    uint64_t id;           /* random; part of the shards' names */
+    uint64_t seed;         /* of the hash */
+    double error;          /* the promised false-positive rate of the whole filter */
+    char *tag;             /* what stands between braces in the shards' names; no NUL behind it */
+    struct layer *layers;  /* oldest first; the last one takes new items */
+    uint32_t tag_length;   /* bytes in tag */
+    uint32_t nlayers;      /* at least 1 */
+    uint32_t shard_bytes;  /* largest allocation of a shard, for layers to come */
+    uint32_t expansion;    /* capacity factor from layer to layer; 0: the filter does not grow */
+    struct load load;      /* load.origin != LOAD_NONE: half loaded, not to be used */
+    struct window *window; /* NULL: the filter never forgets */
 };
 
 /* The allocator that the core uses: the server's in the module, malloc's in tests. */
@@ -86,11 +103,31 @@ struct descriptor *descriptor_copy(const struct descriptor *from);
 /* Puts another tag in place; false for lack of memory. */
 bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length);
 
+/* Makes it a filter with such a window; false for lack of memory. */
+bool descriptor_set_window(struct descriptor *descriptor, const struct window *window);
+
+/* The number of a layer: what names its strings. It never changes, and the next layer has the next
+ * one (law I5); where the oldest layers are dropped it is not the layer's place. */
+static inline uint32_t descriptor_number(const struct descriptor *descriptor, uint32_t layer) {
+    return layer + (descriptor->window ? descriptor->window->first_number : 0);
+}
+
+/* The first layer of the newest slice; of a filter without a window, the first of all. */
+uint32_t descriptor_newest_slice(const struct descriptor *descriptor);
+
+/* Takes the n oldest layers of a filter with a window away, and returns a descriptor of these
+ * alone. NULL for lack of memory: then nothing has changed. No string may hold layers of both
+ * sides. */
+struct descriptor *descriptor_split(struct descriptor *descriptor, uint32_t n);
+
+/* Takes back an append: the newest layer goes, of which no string was made. */
+void descriptor_drop_newest(struct descriptor *descriptor);
+
 /* Appends a layer like this one, with no shard created yet, and finds its home; false for lack of
- * memory. */
+ * memory, or of numbers. */
 bool descriptor_append(struct descriptor *descriptor, const struct layer *like);
 
-/* Appends an empty blocked layer; false for lack of memory. */
+/* Appends an empty blocked layer to the newest slice; false for lack of memory. */
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
                           uint64_t capacity);
 
@@ -186,10 +223,11 @@ bool descriptor_next_string(const struct descriptor *descriptor, struct string_c
 /* The string is gone, with all layers that share it. */
 void descriptor_forget_string(struct descriptor *descriptor, const struct string_cursor *at);
 
-/* What is wrong with a layer, with how far a filter was loaded, with all of a descriptor but its
- * layers, with a whole descriptor; or NULL. Every decoded one has passed. */
+/* What is wrong with a layer, with how far a filter was loaded, with a window, with all of a
+ * descriptor but its layers, with a whole descriptor; or NULL. Every decoded one has passed. */
 const char *layer_problem(const struct layer *layer);
 const char *load_problem(const struct load *load);
+const char *window_problem(const struct window *window);
 const char *descriptor_head_problem(const struct descriptor *descriptor);
 const char *descriptor_problem(const struct descriptor *descriptor);
 

@@ -5,7 +5,7 @@
 #include "core/bytes.h"
 
 /* Bytes of the fixed parts of the encoding; the tag and the layers' bitmaps come on top. */
-#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 2 + 1)
+#define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 2 + 1 + 1)
 #define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8 + 8)
 
 /* An adopted layer has more behind its bitmap: digest, flags, log2 of the bits, number of seeds,
@@ -17,27 +17,34 @@
 /* A classic layer has more: nbits and nbytes, behind the fixed part. */
 #define CLASSIC_BYTES (8 + 8)
 
-/* The load state follows the last layer if the number of layers has this bit. */
-#define LOADING_BIT 0x80u
-#define LOAD_BYTES  (1 + 8 + 8 + 8 + 8)
-_Static_assert(SIZING_MAX_LAYERS < LOADING_BIT, "the number of layers needs the bit");
+/* Flags of a descriptor. The load state follows the last layer. The window stands before the first
+ * one: seconds, slices, flags, layers that are over, number of the first layer, capacity; and each
+ * layer then has the time at which its slice began behind its fixed part. */
+#define FLAG_LOADING   1u
+#define FLAG_WINDOW    2u
+#define LOAD_BYTES     (1 + 8 + 8 + 8 + 8)
+#define WINDOW_BYTES   (4 + 1 + 1 + 1 + 4 + 8)
+#define WINDOW_SLIDING 1u
+#define BEGAN_BYTES    8u
 
 static const uint8_t descriptor_magic[3] = {'B', 'F', 'D'};
 
-static size_t extra_bytes(enum layer_kind kind) {
-    return kind == LAYER_CLASSIC ? CLASSIC_BYTES : 0;
+/* Bytes between the fixed part of a layer and its bitmap. */
+static size_t extra_bytes(const struct descriptor *descriptor, enum layer_kind kind) {
+    return (descriptor->window ? BEGAN_BYTES : 0) + (kind == LAYER_CLASSIC ? CLASSIC_BYTES : 0);
 }
 
 size_t descriptor_encoded_size(const struct descriptor *descriptor) {
     size_t nbytes = HEAD_BYTES + descriptor->tag_length;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct adoption *adoption = descriptor->layers[i].adoption;
-        nbytes += LAYER_BYTES + extra_bytes(descriptor->layers[i].kind) +
+        nbytes += LAYER_BYTES + extra_bytes(descriptor, descriptor->layers[i].kind) +
                   layer_bitmap_bytes(&descriptor->layers[i].layout);
         if (adoption)
             nbytes += ADOPTION_BYTES + 8u * adoption->recipe.nseeds + adoption->prefix_length;
     }
-    return nbytes + (descriptor->load.origin == LOAD_NONE ? 0 : LOAD_BYTES);
+    return nbytes + (descriptor->load.origin == LOAD_NONE ? 0 : LOAD_BYTES) +
+           (descriptor->window ? WINDOW_BYTES : 0);
 }
 
 static uint8_t *encode_load(const struct load *load, uint8_t *at) {
@@ -46,6 +53,15 @@ static uint8_t *encode_load(const struct load *load, uint8_t *at) {
     at = bytes_put(at, load->next, 8);
     at = bytes_put(at, load->nbytes, 8);
     return bytes_put(at, load->total, 8);
+}
+
+static uint8_t *encode_window(const struct window *window, uint8_t *at) {
+    at = bytes_put(at, window->seconds, 4);
+    at = bytes_put(at, window->nslices, 1);
+    at = bytes_put(at, window->sliding ? WINDOW_SLIDING : 0, 1);
+    at = bytes_put(at, window->nover, 1);
+    at = bytes_put(at, window->first_number, 4);
+    return bytes_put(at, window->capacity, 8);
 }
 
 static uint8_t *encode_adoption(const struct adoption *adoption, uint8_t *at) {
@@ -74,8 +90,11 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
     at = bytes_put(at, descriptor->expansion, 4);
     at = bytes_put(at, descriptor->tag_length, 2);
     memcpy(at, descriptor->tag, descriptor->tag_length);
-    const unsigned loading = descriptor->load.origin == LOAD_NONE ? 0 : LOADING_BIT;
-    at = bytes_put(at + descriptor->tag_length, descriptor->nlayers | loading, 1);
+    const unsigned loading = descriptor->load.origin == LOAD_NONE ? 0 : FLAG_LOADING;
+    at =
+        bytes_put(at + descriptor->tag_length, loading | (descriptor->window ? FLAG_WINDOW : 0), 1);
+    at = bytes_put(at, descriptor->nlayers, 1);
+    if (descriptor->window) at = encode_window(descriptor->window, at);
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         at = bytes_put(at, layer->kind, 1);
@@ -87,6 +106,7 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
         at = bytes_put(at, layer->capacity, 8);
         at = bytes_put(at, layer->nitems, 8);
         at = bytes_put(at, layer->nstored, 8);
+        if (descriptor->window) at = bytes_put(at, layer->began_ms, BEGAN_BYTES);
         if (layer->kind == LAYER_CLASSIC) {
             at = bytes_put(at, layer->nbits, 8);
             at = bytes_put(at, layer->nbytes, 8);
@@ -139,7 +159,8 @@ static const char *decode_layer(struct descriptor *descriptor, const uint8_t **a
     layer.capacity = bytes_take(at, 8);
     layer.nitems = bytes_take(at, 8);
     layer.nstored = bytes_take(at, 8);
-    if ((size_t)(end - *at) < extra_bytes(layer.kind)) return "too short";
+    if ((size_t)(end - *at) < extra_bytes(descriptor, layer.kind)) return "too short";
+    if (descriptor->window) layer.began_ms = bytes_take(at, BEGAN_BYTES);
     if (layer.kind == LAYER_CLASSIC) {
         layer.nbits = bytes_take(at, 8);
         layer.nbytes = bytes_take(at, 8);
@@ -168,16 +189,38 @@ static const char *decode_load(struct load *load, const uint8_t **at, const uint
     return load_problem(load);
 }
 
+static const char *decode_window(struct descriptor *descriptor, const uint8_t **at,
+                                 const uint8_t *end) {
+    struct window window = {0};
+    if ((size_t)(end - *at) < WINDOW_BYTES) return "too short";
+    window.seconds = (uint32_t)bytes_take(at, 4);
+    window.nslices = (uint32_t)bytes_take(at, 1);
+    const unsigned flags = (unsigned)bytes_take(at, 1);
+    if (flags & ~WINDOW_SLIDING) return "unknown flags of a window";
+    window.sliding = flags & WINDOW_SLIDING;
+    window.nover = (uint32_t)bytes_take(at, 1);
+    window.first_number = (uint32_t)bytes_take(at, 4);
+    window.capacity = bytes_take(at, 8);
+    const char *problem = window_problem(&window); /* before layers are numbered by it */
+    if (problem) return problem;
+    return descriptor_set_window(descriptor, &window) ? NULL : "out of memory";
+}
+
 /* Fills the rest of a descriptor, behind the tag. */
 static const char *decode_layers(struct descriptor *descriptor, const uint8_t *at,
                                  const uint8_t *end) {
-    const unsigned first = (unsigned)bytes_take(&at, 1), nlayers = first & ~LOADING_BIT;
+    const unsigned flags = (unsigned)bytes_take(&at, 1), nlayers = (unsigned)bytes_take(&at, 1);
+    if (flags & ~(FLAG_LOADING | FLAG_WINDOW)) return "unknown flags";
     if (nlayers < 1 || nlayers > SIZING_MAX_LAYERS) return "number of layers out of range";
+    if (flags & FLAG_WINDOW) {
+        const char *problem = decode_window(descriptor, &at, end);
+        if (problem) return problem;
+    }
     for (unsigned i = 0; i < nlayers; i++) {
         const char *problem = decode_layer(descriptor, &at, end);
         if (problem) return problem;
     }
-    if (first & LOADING_BIT) {
+    if (flags & FLAG_LOADING) {
         const char *problem = decode_load(&descriptor->load, &at, end);
         if (problem) return problem;
     }
@@ -207,7 +250,7 @@ struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const 
     head.expansion = (uint32_t)bytes_take(&at, 4);
     head.tag_length = (uint32_t)bytes_take(&at, 2);
     *problem = descriptor_head_problem(&head);
-    if (!*problem && (size_t)(end - at) < (size_t)head.tag_length + 1) *problem = "too short";
+    if (!*problem && (size_t)(end - at) < (size_t)head.tag_length + 2) *problem = "too short";
     if (*problem) return NULL;
 
     struct descriptor *descriptor = descriptor_new((const char *)at, head.tag_length);

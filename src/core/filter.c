@@ -8,23 +8,36 @@
  * a single one. */
 #include "core/filter.h"
 
+#include "core/window.h"
 #include "core/young.h"
 
 #define AHEAD 16
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-bool filter_plan(const struct filter_options *options, struct layout *layout, double *error) {
+bool filter_plan(const struct filter_options *options, struct layout *layout, uint64_t *capacity,
+                 double *error) {
     const bool grows = options->expansion > 0;
-    *error = sizing_layer_error(options->error, 0, grows);
-    return sizing_plan(options->capacity, *error, options->shard_bytes, !grows, layout);
+    const struct window *window = options->window.seconds > 0 ? &options->window : NULL;
+    *capacity = window ? window_slice_capacity(window) : options->capacity;
+    *error = sizing_layer_error(window_slice_error(options->error, window), 0, grows);
+    return sizing_plan(*capacity, *error, options->shard_bytes, !grows, layout);
+}
+
+/* The first layer of a new filter. */
+static bool begin(struct descriptor *descriptor, const struct filter_options *options) {
+    struct layout layout;
+    uint64_t capacity;
+    double error;
+    if (options->window.seconds > 0)
+        return descriptor_set_window(descriptor, &options->window) &&
+               window_begin(descriptor, options->now_ms);
+    return filter_plan(options, &layout, &capacity, &error) &&
+           descriptor_add_layer(descriptor, &layout, capacity);
 }
 
 struct descriptor *filter_new(const struct filter_options *options, const char *tag,
                               size_t tag_length) {
-    struct layout layout;
-    double error;
-    if (!filter_plan(options, &layout, &error)) return NULL;
     struct descriptor *descriptor = descriptor_new(tag, tag_length);
     if (!descriptor) return NULL;
     descriptor->id = options->id;
@@ -32,7 +45,7 @@ struct descriptor *filter_new(const struct filter_options *options, const char *
     descriptor->error = options->error;
     descriptor->shard_bytes = (uint32_t)options->shard_bytes;
     descriptor->expansion = options->expansion;
-    if (descriptor_add_layer(descriptor, &layout, options->capacity)) return descriptor;
+    if (begin(descriptor, options)) return descriptor;
     descriptor_free(descriptor);
     return NULL;
 }
@@ -139,8 +152,10 @@ ALWAYS_INLINE bool search_by(const struct layer_ops *ops, struct access *access,
             return false;
         if (i < ahead) continue;
         struct lookup *lookup = &lookups[i - ahead];
-        if (lookup->answer == ANSWER_NEW && ops->contains(access, index, lookup))
+        if (lookup->answer == ANSWER_NEW && ops->contains(access, index, lookup)) {
             lookup->answer = ANSWER_KNOWN;
+            lookup->found = index;
+        }
     }
     return true;
 }
@@ -160,6 +175,7 @@ static inline void hash_items(const struct descriptor *descriptor, struct lookup
     for (size_t i = 0; i < n; i++) {
         lookups[i].hash = layout_hash(lookups[i].item, lookups[i].nbytes, descriptor->seed);
         lookups[i].answer = ANSWER_NEW;
+        lookups[i].changed = false;
         lookups[i].own_for = 0;
     }
 }
@@ -171,7 +187,7 @@ static inline void hash_items(const struct descriptor *descriptor, struct lookup
 static void prefetch_by_hint(const struct access *access, const struct lookup *lookup) {
     const struct handles *handles = access->handles;
     const uint32_t nlayers = access->descriptor->nlayers;
-    for (uint32_t i = 0; i < nlayers; i++) {
+    for (uint32_t i = access->first; i < nlayers; i++) {
         const struct layer *layer = &access->descriptor->layers[i];
         const struct layout *layout = &layer->layout;
         if (layer->kind != LAYER_BLOCKED || layer->home >= handles->nlayers ||
@@ -195,14 +211,17 @@ static void prefetch_by_hint(const struct access *access, const struct lookup *l
 ALWAYS_INLINE bool search_one(const struct layer_ops *ops, struct access *access, uint32_t index,
                               struct lookup *lookup) {
     if (!ops->locate(access, index, lookup) && !go_on_without(access, index, lookup)) return false;
-    if (lookup->answer == ANSWER_NEW && ops->contains(access, index, lookup))
+    if (lookup->answer == ANSWER_NEW && ops->contains(access, index, lookup)) {
         lookup->answer = ANSWER_KNOWN;
+        lookup->found = index;
+    }
     return true;
 }
 
 static bool check_one(struct access *access, struct lookup *lookup) {
     prefetch_by_hint(access, lookup);
-    for (uint32_t i = access->descriptor->nlayers; i-- > 0 && lookup->answer == ANSWER_NEW;) {
+    for (uint32_t i = access->descriptor->nlayers;
+         i-- > access->first && lookup->answer == ANSWER_NEW;) {
         const struct layer_ops *ops = ops_of(access, i);
         if (!(ops == &blocked_ops ? search_one(&blocked_ops, access, i, lookup)
                                   : search_one(ops, access, i, lookup)))
@@ -214,21 +233,23 @@ static bool check_one(struct access *access, struct lookup *lookup) {
 bool filter_check(struct access *access, struct lookup *lookups, size_t n) {
     hash_items(access->descriptor, lookups, n);
     if (n == 1) return check_one(access, lookups);
-    for (uint32_t index = access->descriptor->nlayers; index-- > 0;)
+    for (uint32_t index = access->descriptor->nlayers; index-- > access->first;)
         if (!search(access, index, lookups, n)) return false;
     return true;
 }
 
-/* Appends a layer, in the string of the one before if there is room: an item opens every string
- * that it may be in. */
+/* Appends a layer to the newest slice, in the string of the one before if there is room: an item
+ * opens every string that it may be in. */
 static bool grow(struct descriptor *descriptor) {
     if (descriptor->expansion == 0 || descriptor->nlayers >= SIZING_MAX_LAYERS) return false;
     unsigned nclassic = 0;
     while (nclassic < descriptor->nlayers && descriptor->layers[nclassic].kind == LAYER_CLASSIC)
         nclassic++;
-    const double error = sizing_next_error(descriptor->error, descriptor->nlayers, nclassic);
+    const unsigned nlayers = descriptor->nlayers - descriptor_newest_slice(descriptor);
+    const double error = sizing_next_error(
+        window_slice_error(descriptor->error, descriptor->window), nlayers, nclassic);
     const uint64_t capacity = sizing_next_capacity(descriptor_newest(descriptor)->capacity,
-                                                   descriptor->expansion, descriptor->nlayers);
+                                                   descriptor->expansion, nlayers);
     struct layout layout;
     return sizing_plan(capacity, error, descriptor->shard_bytes, true, &layout) &&
            descriptor_add_layer_joined(descriptor, &layout, capacity);
@@ -279,13 +300,35 @@ static enum answer add_one(struct access *access, uint32_t first, struct lookup 
                                : insert_by(ops, access, newest, lookup);
 }
 
-bool filter_add(struct access *access, struct lookup *lookups, size_t n, size_t *nadded) {
-    *nadded = 0;
+/* Adds lookup number i, which an older slice contains, to the newest one as well. It is not new,
+ * and counts where it was seen last. */
+static enum answer remember_longer(struct access *access, uint32_t first, struct lookup *lookups,
+                                   size_t i) {
+    const uint32_t found = lookups[i].found;
+    const enum answer answer = add_one(access, first, lookups, i);
+    if (answer != ANSWER_NEW) return answer;
+    struct layer *older = &access->descriptor->layers[found];
+    older->nitems -= older->nitems > 0;
+    lookups[i].changed = true;
+    return ANSWER_KNOWN;
+}
+
+bool filter_add(struct access *access, struct lookup *lookups, size_t n, size_t *nchanged) {
+    const struct descriptor *descriptor = access->descriptor;
+    *nchanged = 0;
     if (!filter_check(access, lookups, n)) return false;
-    const uint32_t first = access->descriptor->nlayers - 1;
+    const uint32_t first = descriptor->nlayers - 1;
+    const uint32_t slice =
+        descriptor->window && descriptor->window->sliding ? descriptor_newest_slice(descriptor) : 0;
     for (size_t i = 0; i < n; i++) {
-        if (lookups[i].answer == ANSWER_NEW) lookups[i].answer = add_one(access, first, lookups, i);
-        *nadded += lookups[i].answer == ANSWER_NEW;
+        struct lookup *lookup = &lookups[i];
+        if (lookup->answer == ANSWER_NEW) {
+            lookup->answer = add_one(access, first, lookups, i);
+            lookup->changed = lookup->answer == ANSWER_NEW;
+        } else if (lookup->answer == ANSWER_KNOWN && lookup->found < slice) {
+            lookup->answer = remember_longer(access, first, lookups, i);
+        }
+        *nchanged += lookup->changed;
     }
     return true;
 }

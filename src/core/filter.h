@@ -12,11 +12,14 @@ struct filter_options {
     uint64_t seed;
     uint64_t id;
     uint64_t shard_bytes;
+    struct window window; /* seconds == 0: it never forgets */
+    uint64_t now_ms;      /* with a window: the time */
 };
 
-/* The first layer that such a filter has, and its share of the error; false if it can't be
- * sized. */
-bool filter_plan(const struct filter_options *options, struct layout *layout, double *error);
+/* The first layer that such a filter has, its capacity and its share of the error; false if it
+ * can't be sized. */
+bool filter_plan(const struct filter_options *options, struct layout *layout, uint64_t *capacity,
+                 double *error);
 
 /* The descriptor of such a filter; NULL if it can't be sized or there is no memory. */
 struct descriptor *filter_new(const struct filter_options *options, const char *tag,
@@ -28,8 +31,8 @@ struct descriptor *filter_new(const struct filter_options *options, const char *
  * layer counts as not containing it. */
 bool filter_check(struct access *access, struct lookup *lookups, size_t n);
 
-/* The same, and adds what is new: *nadded tells how much that is. */
-bool filter_add(struct access *access, struct lookup *lookups, size_t n, size_t *nadded);
+/* The same, and adds what is new, or must be remembered for longer: *nchanged of them. */
+bool filter_add(struct access *access, struct lookup *lookups, size_t n, size_t *nchanged);
 
 /* The share of the filter's items that one shard's string holds, 0 … 1. */
 double filter_shard_share(const struct descriptor *descriptor, uint32_t layer);

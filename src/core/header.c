@@ -11,14 +11,15 @@ enum {
     AT_VERSION = 4,
     AT_BLOCK_LOG2 = 5,
     AT_NPROBES = 6,
-    AT_LAYER = 7,
+    AT_RESERVED_BYTE = 7,
     AT_ID = 8,
     AT_SHARD = 16,
     AT_NSHARDS = 20,
     AT_NBLOCKS = 24,
     AT_FORM = 28,
     AT_NITEMS = 29,
-    AT_RESERVED = 33
+    AT_LAYER = 33,
+    AT_RESERVED = 37
 };
 
 void header_write(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
@@ -29,7 +30,7 @@ void header_write(const struct descriptor *descriptor, uint32_t layer, uint32_t 
     header[AT_VERSION] = DESCRIPTOR_VERSION;
     header[AT_BLOCK_LOG2] = layout->block_log2;
     header[AT_NPROBES] = layout->nprobes;
-    header[AT_LAYER] = (uint8_t)layer;
+    bytes_put(header + AT_LAYER, descriptor_number(descriptor, layer), 4);
     bytes_put(header + AT_ID, descriptor->id, 8);
     bytes_put(header + AT_SHARD, shard, 4);
     bytes_put(header + AT_NSHARDS, layout->nshards, 4);
@@ -45,7 +46,8 @@ bool header_fits(const struct descriptor *descriptor, uint32_t layer, uint32_t s
     const struct layout *layout = &descriptor->layers[layer].layout;
     return memcmp(header, magic, sizeof magic) == 0 && header[AT_VERSION] == DESCRIPTOR_VERSION &&
            header[AT_BLOCK_LOG2] == layout->block_log2 && header[AT_NPROBES] == layout->nprobes &&
-           header[AT_LAYER] == layer && bytes_u64(header + AT_ID) == descriptor->id &&
+           header[AT_RESERVED_BYTE] == 0 && bytes_u64(header + AT_ID) == descriptor->id &&
+           bytes_u32(header + AT_LAYER) == descriptor_number(descriptor, layer) &&
            bytes_u32(header + AT_SHARD) == shard &&
            bytes_u32(header + AT_NSHARDS) == layout->nshards &&
            bytes_u32(header + AT_NBLOCKS) == layout->nblocks &&
@@ -54,8 +56,9 @@ bool header_fits(const struct descriptor *descriptor, uint32_t layer, uint32_t s
            memcmp(header + AT_RESERVED, reserved, sizeof reserved) == 0;
 }
 
-bool header_names(const uint8_t header[HEADER_BYTES], uint64_t id, uint32_t layer, uint32_t shard) {
-    return memcmp(header, magic, sizeof magic) == 0 && header[AT_LAYER] == layer &&
+bool header_names(const uint8_t header[HEADER_BYTES], uint64_t id, uint32_t number,
+                  uint32_t shard) {
+    return memcmp(header, magic, sizeof magic) == 0 && bytes_u32(header + AT_LAYER) == number &&
            bytes_u64(header + AT_ID) == id && bytes_u32(header + AT_SHARD) == shard;
 }
 

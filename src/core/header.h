@@ -20,8 +20,8 @@ void header_write(const struct descriptor *descriptor, uint32_t layer, uint32_t 
 bool header_fits(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
                  const uint8_t header[HEADER_BYTES]);
 
-/* The same where only the id is known. */
-bool header_names(const uint8_t header[HEADER_BYTES], uint64_t id, uint32_t layer, uint32_t shard);
+/* The same where only the id is known, and the number of the layer. */
+bool header_names(const uint8_t header[HEADER_BYTES], uint64_t id, uint32_t number, uint32_t shard);
 
 /* Of a header that fits. */
 enum shard_form header_form(const uint8_t header[HEADER_BYTES]);

@@ -30,6 +30,8 @@ struct lookup {
     struct shard *shard;     /* blocked layers: in the layer at hand; NULL: not created */
     uint32_t block;          /* blocked layers: in that shard */
     enum answer answer;      /* the result */
+    bool changed;            /* it was added, to the filter or to its newest slice */
+    uint32_t found;          /* the layer that contains it, if it is known */
     enum layer_kind own_for; /* the kind whose hash `own` is; 0: none yet */
     uint64_t own[2];         /* the hash of a kind that does not use `hash` */
 };

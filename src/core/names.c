@@ -62,12 +62,12 @@ size_t names_string(const struct descriptor *descriptor, uint32_t layer, uint32_
     at = put_bytes(at, "}:", 2);
     at = put_hexadecimal(at, descriptor->id);
     *at++ = ':';
-    at = put_decimal(at, in->home);
+    at = put_decimal(at, descriptor_number(descriptor, in->home));
     *at++ = ':';
     return (size_t)(put_decimal(at, shard) - text);
 }
 
-bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *layer, uint32_t *shard) {
+bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *number, uint32_t *shard) {
     /* The tag may hold anything but its end, which is the last brace. */
     const char *brace = memrchr(name, '}', length);
     char text[NUMBERS_ROOM], again[NUMBERS_ROOM];
@@ -75,10 +75,10 @@ bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *layer,
     if (n == 0 || n >= sizeof text || length < 5 || memcmp(name, "bf:{", 4)) return false;
     memcpy(text, brace, n);
     text[n] = '\0';
-    if (sscanf(text, "}:%16" SCNx64 ":%10" SCNu32 ":%10" SCNu32, id, layer, shard) != 3)
+    if (sscanf(text, "}:%16" SCNx64 ":%10" SCNu32 ":%10" SCNu32, id, number, shard) != 3)
         return false;
     /* sscanf is generous with signs, spaces, zeros and what follows; names are not. */
-    snprintf(again, sizeof again, "}:%016" PRIx64 ":%" PRIu32 ":%" PRIu32, *id, *layer, *shard);
+    snprintf(again, sizeof again, "}:%016" PRIx64 ":%" PRIu32 ":%" PRIu32, *id, *number, *shard);
     return n == strlen(again) && memcmp(text, again, n) == 0;
 }
 

@@ -17,8 +17,9 @@ size_t names_room(const struct descriptor *descriptor);
 size_t names_string(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
                     char *text);
 
-/* Takes the name of a shard apart; false if it is none. */
-bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *layer, uint32_t *shard);
+/* Takes the name of a shard apart, into the filter's id, the number of the layer and the shard;
+ * false if it is none. */
+bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *number, uint32_t *shard);
 
 #define NAMES_NSLOTS 16384u
 

@@ -9,6 +9,7 @@
 #include "core/bytes.h"
 #include "core/descriptor.h"
 #include "core/sizing.h"
+#include "core/window.h"
 
 bool word_is(struct word word, const char *name) {
     return word.length == strlen(name) && strncasecmp(word.text, name, word.length) == 0;
@@ -165,6 +166,29 @@ static bool read_shardsize(struct options *options, struct words *values) {
     return true;
 }
 
+static bool read_window(struct options *options, struct words *values) {
+    uint64_t seconds;
+    if (!number_in(take(values), 1, WINDOW_MAX_SECONDS, &seconds))
+        return fail(options,
+                    "ERR bad window: a whole number of seconds from 1 to 1000000000 is needed");
+    options->window.seconds = (uint32_t)seconds;
+    return true;
+}
+
+static bool read_slices(struct options *options, struct words *values) {
+    uint64_t nslices;
+    if (!number_in(take(values), 1, WINDOW_MAX_SLICES, &nslices))
+        return fail(options, "ERR bad slices: a whole number from 1 to 32 is needed");
+    options->window.nslices = (uint32_t)nslices;
+    return true;
+}
+
+static bool read_sliding(struct options *options, struct words *values) {
+    (void)values;
+    options->window.sliding = true;
+    return true;
+}
+
 static bool read_flag(struct options *options, struct words *values) {
     (void)options;
     (void)values;
@@ -253,6 +277,9 @@ static const struct {
     {"DIGEST", OPTION_DIGEST, 1, read_digest},
     {"FROM", OPTION_FROM, 2, read_from},
     {"COUNT", OPTION_COUNT, 1, read_count},
+    {"WINDOW", OPTION_WINDOW, 1, read_window},
+    {"SLICES", OPTION_SLICES, 1, read_slices},
+    {"SLIDING", OPTION_SLIDING, 0, read_sliding},
 };
 #define NOPTIONS (sizeof table / sizeof *table)
 
@@ -282,6 +309,18 @@ static bool contradict(const struct options *options, unsigned both) {
     return (options->given & both) == both;
 }
 
+/* What SLICES and SLIDING say of a window. */
+static bool finish_window(struct options *options) {
+    struct window *window = &options->window;
+    if (!(options->given & OPTION_WINDOW))
+        return !(options->given & (OPTION_SLICES | OPTION_SLIDING)) ||
+               fail(options, "ERR SLICES and SLIDING need WINDOW");
+    if (window->nslices == 0) window->nslices = WINDOW_DEFAULT_SLICES;
+    window->capacity = options->capacity;
+    return !window_problem(window) ||
+           fail(options, "ERR bad slices: each must last at least 0.1 seconds");
+}
+
 bool options_parse(struct options *options, const struct word *words, size_t nwords,
                    unsigned allowed) {
     struct words left = {words, words + nwords};
@@ -294,6 +333,7 @@ bool options_parse(struct options *options, const struct word *words, size_t nwo
     if (contradict(options, OPTION_NOCREATE | OPTION_CAPACITY) ||
         contradict(options, OPTION_NOCREATE | OPTION_ERROR))
         return fail(options, "ERR NOCREATE contradicts CAPACITY and ERROR");
+    if (!finish_window(options)) return false;
     const bool adopts = allowed & OPTION_PREFIX;
     const char *problem = adopts ? recipe_problem(&options->adoption.recipe) : NULL;
     if (problem) snprintf(options->problem, sizeof options->problem, "ERR %s", problem);

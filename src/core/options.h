@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/recipe.h"
+#include "core/descriptor.h"
 
 /* One argument of a command; not NUL-terminated. */
 struct word {
@@ -30,11 +30,16 @@ enum option {
     OPTION_SEEDS = 1 << 11,
     OPTION_DIGEST = 1 << 12,
     OPTION_FROM = 1 << 13,
-    OPTION_COUNT = 1 << 14
+    OPTION_COUNT = 1 << 14,
+    OPTION_WINDOW = 1 << 15,
+    OPTION_SLICES = 1 << 16,
+    OPTION_SLIDING = 1 << 17
 };
 
 /* The options of each command. */
-#define OPTIONS_PLAN    (OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SHARDSIZE)
+#define OPTIONS_PLAN                                                                               \
+    (OPTION_EXPANSION | OPTION_NONSCALING | OPTION_SHARDSIZE | OPTION_WINDOW | OPTION_SLICES |     \
+     OPTION_SLIDING)
 #define OPTIONS_RESERVE (OPTIONS_PLAN | OPTION_SEED)
 #define OPTIONS_INSERT                                                                             \
     (OPTIONS_RESERVE | OPTION_ERROR | OPTION_CAPACITY | OPTION_NOCREATE | OPTION_ITEMS)
@@ -56,6 +61,7 @@ struct options {
     uint32_t expansion;       /* growth factor; 0: NONSCALING */
     uint64_t seed;            /* only if OPTION_SEED was given */
     uint64_t shard_bytes;     /* largest allocation of a shard */
+    struct window window;     /* seconds, slices and sliding; seconds == 0: no window */
     struct adoption adoption; /* BF.ADOPT: set it to the defaults; the prefix is not copied */
     uint64_t from_layer;      /* BF.SHARDS: the first entry, if it exists */
     uint64_t from_shard;

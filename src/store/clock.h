@@ -7,6 +7,10 @@
 /* Microseconds since some moment; never goes back. For measuring, not for dates. */
 int64_t clock_monotonic_us(void);
 
+/* Milliseconds since 1970, as the system believes. May jump in either direction. For filters with a
+ * window: ask once in a command. */
+uint64_t clock_wall_ms(void);
+
 /* A number that changes whenever the server has served other clients for a while, but never during
  * a command (law I12). Not 0. */
 uint64_t clock_tick(void);

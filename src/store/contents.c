@@ -136,6 +136,13 @@ void contents_digest(RedisModuleDigest *digest, struct strings *strings) {
     RedisModule_DigestAddStringBuffer(digest, (const char *)&descriptor->error,
                                       sizeof descriptor->error);
     RedisModule_DigestAddLongLong(digest, descriptor->expansion);
+    if (descriptor->window) {
+        RedisModule_DigestAddLongLong(digest, descriptor->window->seconds);
+        RedisModule_DigestAddLongLong(digest, descriptor->window->nslices);
+        RedisModule_DigestAddLongLong(digest, descriptor->window->sliding);
+        RedisModule_DigestAddLongLong(digest, (long long)descriptor->window->capacity);
+        RedisModule_DigestAddLongLong(digest, descriptor->window->nover);
+    }
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const struct layer *layer = &descriptor->layers[i];
         RedisModule_DigestAddLongLong(digest, layer->layout.block_log2);
@@ -143,6 +150,7 @@ void contents_digest(RedisModuleDigest *digest, struct strings *strings) {
         RedisModule_DigestAddLongLong(digest, layer->layout.nblocks);
         RedisModule_DigestAddLongLong(digest, (long long)layer->capacity);
         RedisModule_DigestAddLongLong(digest, (long long)layer->nitems);
+        RedisModule_DigestAddLongLong(digest, (long long)layer->began_ms);
         for (uint32_t j = 0; j < layer_nstrings(layer); j++) {
             const struct shard *shard = access_open(&strings->access, i, j);
             RedisModule_DigestAddLongLong(digest, shard ? SHARD_READY : strings->access.status);

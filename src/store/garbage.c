@@ -43,6 +43,7 @@ struct garbage {
     uint64_t looked_tick;         /* when it was last found that it has to wait; 0: never */
     int db;                       /* where the strings are, or DATABASE_UNKNOWN */
     bool db_found;                /* one of them was found there */
+    bool dropped;                 /* by a filter that may live: layers that it has no more */
     uint64_t nswaps;              /* the number of SWAPDBs for which that holds */
     struct garbage *older, *newer;
     struct garbage *next; /* in the same bucket */
@@ -102,6 +103,13 @@ static struct garbage *find(uint64_t id) {
     return garbage;
 }
 
+/* The next one with the same id. */
+static struct garbage *find_next(const struct garbage *garbage) {
+    struct garbage *next = garbage->next;
+    while (next && next->strings->id != garbage->strings->id) next = next->next;
+    return next;
+}
+
 static void table_add(struct garbage *garbage) {
     const uint64_t id = garbage->strings->id;
     struct part *part = &parts[id % NPARTS];
@@ -137,10 +145,11 @@ static void unchain(const struct garbage *garbage) {
     *(garbage->newer ? &garbage->newer->older : &newest) = garbage->older;
 }
 
-static void add(struct descriptor *strings, int db) {
+static void add(struct descriptor *strings, int db, bool dropped) {
     struct garbage *garbage = RedisModule_Calloc(1, sizeof *garbage);
     garbage->strings = strings;
     garbage->db = db;
+    garbage->dropped = dropped;
     garbage->nswaps = nswaps;
     garbage->since_tick = clock_tick();
     /* It may be saved half removed, and items without shards would be refused. */
@@ -161,11 +170,29 @@ static void drop(struct garbage *garbage) {
 
 /* ---- births and deaths ---- */
 
+/* Can these strings be the new value's own? Not if a value with its id, of which it is a later
+ * state, has dropped them: their numbers never return. (An earlier state can come back in a
+ * cluster, by RESTORE.) */
+static bool may_belong(const struct garbage *garbage, const struct descriptor *descriptor) {
+    const struct descriptor *strings = garbage->strings;
+    return !garbage->dropped ||
+           descriptor_number(strings, strings->nlayers) > descriptor_number(descriptor, 0);
+}
+
 void garbage_born(const struct descriptor *descriptor) {
     statistics_join(descriptor);
     acquire();
     living_add(descriptor->id);
-    for (struct garbage *garbage; (garbage = find(descriptor->id));) drop(garbage);
+    for (struct garbage *garbage = find(descriptor->id), *next; garbage; garbage = next) {
+        next = find_next(garbage);
+        if (may_belong(garbage, descriptor)) drop(garbage);
+    }
+    release();
+}
+
+void garbage_dropped(struct descriptor *layers, int db) {
+    acquire();
+    add(layers, db, true);
     release();
 }
 
@@ -179,7 +206,7 @@ void garbage_died(struct descriptor *descriptor, int db) {
     acquire();
     const bool last = living_remove(descriptor->id);
     if ((last || db != DATABASE_UNKNOWN) && descriptor_nshards(descriptor) > 0) {
-        add(descriptor, db);
+        add(descriptor, db, false);
         descriptor = NULL;
     }
     release();
@@ -329,7 +356,7 @@ static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, int64_t d
 }
 
 static bool claimed(const struct garbage *garbage) {
-    return living_has(garbage->strings->id);
+    return !garbage->dropped && living_has(garbage->strings->id);
 }
 
 static enum outcome sweep_one(RedisModuleCtx *ctx, struct garbage *garbage, bool primary,
@@ -430,6 +457,7 @@ void garbage_save(RedisModuleIO *rdb) {
     for (struct garbage *garbage = oldest; garbage; garbage = garbage->newer) {
         size_t nbytes;
         char *bytes = descriptor_bytes(garbage->strings, &nbytes);
+        RedisModule_SaveUnsigned(rdb, garbage->dropped);
         RedisModule_SaveUnsigned(rdb, (uint64_t)(likely_database(garbage) - DATABASE_UNKNOWN));
         RedisModule_SaveStringBuffer(rdb, bytes, nbytes);
         RedisModule_Free(bytes);
@@ -438,13 +466,17 @@ void garbage_save(RedisModuleIO *rdb) {
 }
 
 /* The list comes after all keys: a filter that was loaded is not dead, whatever the list says. For
- * the others it replaces what was known before. */
-static void add_loaded(struct descriptor *strings, int db) {
+ * the others it replaces what was known before. What a filter has dropped stays dropped; to hear of
+ * it twice does no harm. */
+static void add_loaded(struct descriptor *strings, int db, bool dropped) {
     acquire();
-    const bool lives = living_has(strings->id);
-    for (struct garbage *old; !lives && (old = find(strings->id));) drop(old);
+    const bool lives = !dropped && living_has(strings->id);
+    for (struct garbage *old = find(strings->id), *next; !lives && !dropped && old; old = next) {
+        next = find_next(old);
+        if (!old->dropped) drop(old);
+    }
     if (!lives) {
-        add(strings, db);
+        add(strings, db, dropped);
         strings = NULL;
     }
     release();
@@ -454,7 +486,7 @@ static void add_loaded(struct descriptor *strings, int db) {
 bool garbage_load(RedisModuleIO *rdb) {
     const uint64_t n = RedisModule_LoadUnsigned(rdb);
     for (uint64_t i = 0; i < n; i++) {
-        const uint64_t db = RedisModule_LoadUnsigned(rdb);
+        const uint64_t dropped = RedisModule_LoadUnsigned(rdb), db = RedisModule_LoadUnsigned(rdb);
         size_t nbytes;
         char *bytes = RedisModule_LoadStringBuffer(rdb, &nbytes);
         if (!bytes) return false;
@@ -466,7 +498,8 @@ bool garbage_load(RedisModuleIO *rdb) {
                 rdb, "warning", "bf: a removed filter in the RDB file is unreadable: %s", problem);
             return false;
         }
-        add_loaded(strings, db <= INT_MAX ? (int)db + DATABASE_UNKNOWN : DATABASE_UNKNOWN);
+        add_loaded(strings, db <= INT_MAX ? (int)db + DATABASE_UNKNOWN : DATABASE_UNKNOWN,
+                   dropped != 0);
     }
     return !RedisModule_IsIOError(rdb);
 }

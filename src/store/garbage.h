@@ -20,6 +20,10 @@ void garbage_born(const struct descriptor *descriptor);
  * thread. */
 void garbage_died(struct descriptor *descriptor, int db);
 
+/* A filter that lives has dropped these layers, in this database. Takes the descriptor of them
+ * over. Main thread only. */
+void garbage_dropped(struct descriptor *layers, int db);
+
 /* A value left for another cluster node, where its shards will follow it: none of them is garbage
  * here. Takes the descriptor over. */
 void garbage_left(struct descriptor *descriptor);
@@ -40,7 +44,7 @@ void garbage_save(RedisModuleIO *rdb);
 bool garbage_load(RedisModuleIO *rdb);
 
 struct garbage_counts {
-    uint64_t npending; /* dead filters whose shards are not yet removed */
+    uint64_t npending; /* dead filters and slices whose shards are not yet removed */
     uint64_t nremoved; /* shards removed since the module was loaded */
     uint64_t nlookups; /* names looked up in a database for that */
 };

@@ -11,22 +11,22 @@ void replicate_descriptor(RedisModuleCtx *ctx, RedisModuleString *name,
 /* For a single BF.ADD, verbatim saves a third of the command's time. */
 void replicate_items(struct strings *strings, const struct lookup *lookups, size_t n,
                      bool verbatim) {
-    RedisModuleString *few[64], **new_ones = few;
+    RedisModuleString *few[64], **changed = few;
     const size_t first = strings->nsent;
-    size_t nnew = 0;
+    size_t nchanged = 0;
     strings->nsent = n;
-    for (size_t i = first; verbatim && i < n; i++) verbatim = lookups[i].answer == ANSWER_NEW;
+    for (size_t i = first; verbatim && i < n; i++) verbatim = lookups[i].changed;
     if (verbatim && first == 0) {
         RedisModule_ReplicateVerbatim(strings->ctx);
         return;
     }
     if (n - first > sizeof few / sizeof *few)
-        new_ones = RedisModule_Alloc((n - first) * sizeof *new_ones);
+        changed = RedisModule_Alloc((n - first) * sizeof *changed);
     for (size_t i = first; i < n; i++)
-        if (lookups[i].answer == ANSWER_NEW) new_ones[nnew++] = strings->items[i];
-    if (nnew > 0)
-        RedisModule_Replicate(strings->ctx, "BF.MADD", "sv", strings->name, new_ones, nnew);
-    if (new_ones != few) RedisModule_Free(new_ones);
+        if (lookups[i].changed) changed[nchanged++] = strings->items[i];
+    if (nchanged > 0)
+        RedisModule_Replicate(strings->ctx, "BF.MADD", "sv", strings->name, changed, nchanged);
+    if (changed != few) RedisModule_Free(changed);
 }
 
 void replicate_growth(struct strings *strings, const struct lookup *lookups, size_t n) {

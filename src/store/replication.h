@@ -6,15 +6,15 @@
 #include "core/layer.h"
 #include "store/value.h"
 
-/* The filter as it is now, whole and exact: when it is created, and when it has got a layer. */
+/* The filter as it is now, whole and exact: when it is created, has got a layer or has turned. */
 void replicate_descriptor(RedisModuleCtx *ctx, RedisModuleString *name,
                           const struct descriptor *descriptor);
 
 /* First what went into the old layers, then the new layer: a replica must grow at the same item. */
 void replicate_growth(struct strings *strings, const struct lookup *lookups, size_t n);
 
-/* Those of the n items that were new and that replicas do not know of yet. `verbatim`: the running
- * command may be replicated as it is if all of them are. */
+/* Those of the n items that changed something and that replicas do not know of yet. `verbatim`: the
+ * running command may be replicated as it is if all of them are. */
 void replicate_items(struct strings *strings, const struct lookup *lookups, size_t n,
                      bool verbatim);
 

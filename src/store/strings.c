@@ -91,9 +91,13 @@ static bool key_absence_is_certain(struct access *access) {
     return strings->absence == ABSENCE_CERTAIN;
 }
 
-static bool key_repeats(struct access *access) {
-    return RedisModule_GetContextFlags(strings_behind(access)->ctx) &
+bool strings_repeat(RedisModuleCtx *ctx) {
+    return RedisModule_GetContextFlags(ctx) &
            (REDISMODULE_CTX_FLAGS_REPLICATED | REDISMODULE_CTX_FLAGS_LOADING);
+}
+
+static bool key_repeats(struct access *access) {
+    return strings_repeat(strings_behind(access)->ctx);
 }
 
 bool strings_memory_is_full(void) {

@@ -22,6 +22,10 @@ extern const struct supplier key_supplier;
 /* A new string with the name of a shard, or of an adopted string. */
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard);
 
+/* Is the running command one that a primary, or this server in an earlier life, has done
+ * already? */
+bool strings_repeat(RedisModuleCtx *ctx);
+
 /* Is the server so full that nothing large may be made? The server refuses commands when its memory
  * is used up, but only before they start, and one batch can make a thousand shards. A tenth of
  * slack lets a server that evicts, and so is always nearly full, take a usual batch. */

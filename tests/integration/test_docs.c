@@ -157,7 +157,7 @@ TEST(redis_cli_shows_the_syntax) {
          "key [CAPACITY capacity] [ERROR error_rate] [EXPANSION expansion|NONSCALING] [SEED seed] "
          "[SHARDSIZE bytes] [NOCREATE] ITEMS item [item ...]"},
         {"bf.mexists", "key item [item ...]"},
-        {"bf.info", "key [CAPACITY|SIZE|FILTERS|ITEMS|EXPANSION|ERROR]"},
+        {"bf.info", "key [CAPACITY|SIZE|FILTERS|ITEMS|EXPANSION|WINDOW|SLICES|SLIDING|AGE|ERROR]"},
     };
     Server *s = server_start(NULL);
     for (size_t i = 0; i < N(syntax); i++) {

@@ -1,0 +1,85 @@
+#include "core/window.h"
+
+#include <math.h>
+
+uint64_t window_slice_ms(const struct window *window) {
+    return ((uint64_t)window->seconds * 1000 + window->nslices - 1) / window->nslices;
+}
+
+uint64_t window_piece_began(const struct window *window, uint64_t seed, uint64_t now_ms) {
+    const uint64_t piece = window_slice_ms(window);
+    const uint64_t since = (now_ms % piece + piece - seed % piece) % piece;
+    return now_ms > since ? now_ms - since : 1;
+}
+
+static bool needs_slice(const struct descriptor *descriptor, uint64_t now_ms) {
+    return window_piece_began(descriptor->window, descriptor->seed, now_ms) >
+           descriptor_newest(descriptor)->began_ms;
+}
+
+/* Where the clock was set back, a slice can be over although the newest one still takes items. */
+bool window_is_due(const struct descriptor *descriptor, uint64_t now_ms) {
+    return needs_slice(descriptor, now_ms) ||
+           window_nover(descriptor, now_ms) > descriptor->window->nover;
+}
+
+uint32_t window_nover(const struct descriptor *descriptor, uint64_t now_ms) {
+    const struct window *window = descriptor->window;
+    const uint64_t lasts = (window->nslices + 1) * window_slice_ms(window);
+    uint32_t n = window->nover;
+    while (n < descriptor->nlayers && descriptor->layers[n].began_ms + lasts <= now_ms) n++;
+    return n;
+}
+
+double window_slice_error(double error, const struct window *window) {
+    return window ? error / (window->nslices + 1) : error;
+}
+
+/* Items do not come evenly: with four standard deviations of room, a filter that gets as many as it
+ * was made for does not grow in every other slice. */
+uint64_t window_slice_capacity(const struct window *window) {
+    const uint64_t share = (window->capacity + window->nslices - 1) / window->nslices,
+                   room = share + 4 * (uint64_t)ceil(sqrt((double)share));
+    return room < SIZING_MAX_CAPACITY ? room : SIZING_MAX_CAPACITY;
+}
+
+/* A slice that had to grow was too small, and so would the next one be: that has room for as many
+ * items as came this time, and an eighth more. Otherwise a window reserved for a hundred items and
+ * fed a million would have a dozen layers in each slice. */
+static uint64_t next_capacity(const struct descriptor *descriptor) {
+    const uint64_t planned = window_slice_capacity(descriptor->window);
+    uint64_t came = 0;
+    for (uint32_t i = descriptor_newest_slice(descriptor); i < descriptor->nlayers; i++)
+        came += descriptor->layers[i].nitems;
+    if (descriptor->expansion == 0 || came <= planned) return planned;
+    came += came / 8;
+    return came < SIZING_MAX_CAPACITY ? came : SIZING_MAX_CAPACITY;
+}
+
+bool window_begin(struct descriptor *descriptor, uint64_t now_ms) {
+    const struct window *window = descriptor->window;
+    const bool grows = descriptor->expansion > 0;
+    struct layer layer = {.kind = LAYER_BLOCKED,
+                          .capacity = next_capacity(descriptor),
+                          .began_ms = window_piece_began(window, descriptor->seed, now_ms)};
+    const double error =
+        sizing_layer_error(window_slice_error(descriptor->error, window), 0, grows);
+    return layer.began_ms <= WINDOW_MAX_MS &&
+           sizing_plan(layer.capacity, error, descriptor->shard_bytes, !grows, &layer.layout) &&
+           descriptor_append(descriptor, &layer);
+}
+
+bool window_turn(struct descriptor *descriptor, uint64_t now_ms, bool drops,
+                 struct descriptor **gone) {
+    const uint32_t nover = window_nover(descriptor, now_ms), ndropped = drops ? nover : 0;
+    const bool begins = needs_slice(descriptor, now_ms);
+    *gone = NULL;
+    if (descriptor->nlayers + begins - ndropped > SIZING_MAX_LAYERS) return false;
+    if (begins && !window_begin(descriptor, now_ms)) return false;
+    if (ndropped > 0 && !(*gone = descriptor_split(descriptor, ndropped))) {
+        if (begins) descriptor_drop_newest(descriptor);
+        return false;
+    }
+    descriptor->window->nover = nover - ndropped;
+    return true;
+}
