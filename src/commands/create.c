@@ -132,7 +132,7 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         if (rows[i].whole)
             RedisModule_ReplyWithLongLong(ctx, (long long)rows[i].number);
         else
-            RedisModule_ReplyWithDouble(ctx, rows[i].number);
+            reply_number(ctx, rows[i].number, 4);
     }
     RedisModule_ReplyWithSimpleString(ctx, "Capacity of the next layer");
     if (options.expansion)
