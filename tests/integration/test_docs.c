@@ -152,10 +152,11 @@ TEST(wrong_arity_is_an_error) {
 TEST(redis_cli_shows_the_syntax) {
     static const char *const syntax[][2] = {
         {"bf.reserve", "key error_rate capacity [EXPANSION expansion|NONSCALING] [SEED seed] "
-                       "[SHARDSIZE bytes]"},
+                       "[SHARDSIZE bytes] [WINDOW seconds [SLICES slices] [SLIDING]]"},
         {"bf.insert",
          "key [CAPACITY capacity] [ERROR error_rate] [EXPANSION expansion|NONSCALING] [SEED seed] "
-         "[SHARDSIZE bytes] [NOCREATE] ITEMS item [item ...]"},
+         "[SHARDSIZE bytes] [WINDOW seconds [SLICES slices] [SLIDING]] [NOCREATE] ITEMS item [item "
+         "...]"},
         {"bf.mexists", "key item [item ...]"},
         {"bf.info", "key [CAPACITY|SIZE|FILTERS|ITEMS|EXPANSION|WINDOW|SLICES|SLIDING|AGE|ERROR]"},
     };
@@ -194,6 +195,9 @@ TEST(errors_have_one_style) {
                            "BF.RESERVE k 2 100",
                            "BF.RESERVE k 1e-300 100",
                            "BF.RESERVE k 0.01 x",
+                           "BF.RESERVE k 0.01 100 WINDOW 0",
+                           "BF.RESERVE k 0.01 100 WINDOW 60 SLICES 33",
+                           "BF.RESERVE k 0.01 100 SLIDING",
                            "BF.RESERVE k 0.01 100 EXPANSION x",
                            "BF.RESERVE k 0.01 100 SEED x",
                            "BF.RESERVE k 0.01 100 SHARDSIZE x",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "core/window.h"
 
 int64_t memory_nstrings, memory_nbytes, memory_nlost;
 
@@ -121,13 +122,39 @@ struct memory *memory_new(const struct filter_options *options) {
     return memory;
 }
 
-void memory_free(struct memory *memory) {
-    struct descriptor *descriptor = memory->access.descriptor;
+static void free_strings(struct memory *memory, const struct descriptor *descriptor) {
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         for (uint32_t j = 0; memory->strings[i] && j < descriptor->layers[i].layout.nshards; j++)
             free(memory->strings[i][j].bytes);
         free(memory->strings[i]);
     }
+}
+
+bool memory_turn(struct memory *memory, uint64_t now_ms, bool drops) {
+    struct descriptor *descriptor = memory->access.descriptor, *gone = NULL;
+    const bool turned =
+        !window_is_due(descriptor, now_ms) || window_turn(descriptor, now_ms, drops, &gone);
+    if (gone) {
+        count(-(int64_t)descriptor_nshards(gone), -(int64_t)descriptor_nstored(gone), 0);
+        handles_drop(&memory->handles, gone, gone->nlayers, &supplier);
+        free_strings(memory, gone);
+        memmove(memory->strings, memory->strings + gone->nlayers,
+                (SIZING_MAX_LAYERS - gone->nlayers) * sizeof *memory->strings);
+        memset(memory->strings + SIZING_MAX_LAYERS - gone->nlayers, 0,
+               gone->nlayers * sizeof *memory->strings);
+        descriptor_free(gone);
+    }
+    memory->access.first = descriptor->window->nover;
+    return turned;
+}
+
+void memory_ask_at(struct memory *memory, uint64_t now_ms) {
+    memory->access.first = window_nover(memory->access.descriptor, now_ms);
+}
+
+void memory_free(struct memory *memory) {
+    struct descriptor *descriptor = memory->access.descriptor;
+    free_strings(memory, descriptor);
     handles_free(&memory->handles, descriptor, &supplier);
     descriptor_free(descriptor);
     free(memory);

@@ -34,6 +34,11 @@ struct string *memory_string(struct memory *memory, uint32_t layer, uint32_t num
 long memory_add(struct memory *memory, const char *prefix, uint64_t first, size_t n);
 long memory_count_new(struct memory *memory, const char *prefix, uint64_t first, size_t n);
 
+/* It is `now`: a filter with a window turns if something is to be added, as before a command of the
+ * module; else what is over is not asked any more. Both last until the next call. */
+bool memory_turn(struct memory *memory, uint64_t now_ms, bool drops);
+void memory_ask_at(struct memory *memory, uint64_t now_ms);
+
 /* Closes what a test opened itself through memory->access. */
 void memory_end(struct memory *memory);
 

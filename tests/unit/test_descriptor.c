@@ -2,6 +2,7 @@
 #include "check.h"
 #include "core/encoding.h"
 #include "core/header.h"
+#include "scarce.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -492,7 +493,8 @@ TEST(windows_that_can_not_be) {
     d = example();
     REQUIRE(d && descriptor_set_window(d, &fresh));
     d->layers[0].began_ms = d->layers[1].began_ms = 1;
-    REQUIRE(descriptor_begin_load(d, &(struct load){LOAD_OURS, 5, 1001, 1000, 5000}));
+    const struct load load = {LOAD_OURS, 5, 1001, 1000, 5000};
+    REQUIRE(descriptor_begin_load(d, &load));
     nbytes = encode(d, &bytes);
     CHECK(check_corrupted(bytes, nbytes));
     free(bytes);
@@ -683,72 +685,37 @@ TEST(only_the_own_header_is_accepted) {
 
 /* ---- lack of memory: the n-th allocation fails, for every n ---- */
 
-static int allocations_left;
-static long nalive; /* allocations not yet freed */
-
-static void *scarce_alloc(size_t nbytes) {
-    if (allocations_left-- <= 0) return NULL;
-    nalive++;
-    return malloc(nbytes);
-}
-
-static void *scarce_realloc(void *old, size_t nbytes) {
-    if (allocations_left-- <= 0) return NULL;
-    nalive += (old == NULL);
-    return realloc(old, nbytes);
-}
-
-static void *plain_zeroed(size_t n, size_t nbytes) {
-    nalive++;
-    return calloc(n, nbytes);
-}
-
-static void *plain_need(size_t nbytes) {
-    nalive++;
-    return malloc(nbytes);
-}
-
-static void scarce_free(void *memory) {
-    nalive -= (memory != NULL);
-    free(memory);
-}
-
 TEST(lack_of_memory_leaves_no_trace) {
-    const struct allocator plain = descriptor_allocator;
-    descriptor_allocator =
-        (struct allocator){scarce_alloc, scarce_realloc, plain_need, plain_zeroed, scarce_free};
     int nfailed = 0;
     for (int n = 0; n < 100; n++) {
-        allocations_left = n;
+        scarce_begin(n);
         struct descriptor *built = example();
-        CHECK_INT(built ? nalive > 0 : nalive, built ? 1 : 0);
+        CHECK_INT(built ? scarce_nalive > 0 : scarce_nalive, built ? 1 : 0);
         descriptor_free(built);
-        CHECK_INT(nalive, 0);
+        CHECK_INT(scarce_nalive, 0);
+        scarce_end();
 
-        allocations_left = n;
+        scarce_begin(n);
         const char *problem = NULL;
         struct descriptor *read = descriptor_decode(pinned, sizeof pinned, &problem);
         if (!read) CHECK_STR(problem, "out of memory");
         nfailed += (read == NULL);
         descriptor_free(read);
-        CHECK_INT(nalive, 0);
+        CHECK_INT(scarce_nalive, 0);
+        scarce_end();
         CHECK((built == NULL) == (read == NULL));
     }
-    descriptor_allocator = plain;
     CHECK_INT(nfailed, 6); /* descriptor, tag, and for each layer a bitmap and the array */
 }
 
 /* A layer that could not be added leaves the descriptor as it was. */
 TEST(a_layer_that_cannot_be_added_changes_nothing) {
-    const struct allocator plain = descriptor_allocator;
     for (int n = 0; n < 2; n++) {
         struct descriptor *d = example();
-        descriptor_allocator =
-            (struct allocator){scarce_alloc, scarce_realloc, plain_need, plain_zeroed, scarce_free};
-        allocations_left = n;
+        scarce_begin(n);
         const struct layout layout = {100, 1, 9, 1};
         CHECK(!descriptor_add_layer(d, &layout, 1));
-        descriptor_allocator = plain;
+        scarce_end();
         uint8_t *bytes;
         const size_t nbytes = encode(d, &bytes);
         CHECK_MEM(bytes, nbytes, pinned, sizeof pinned);
