@@ -34,6 +34,8 @@
 
 #define WIDER       1.03
 #define STILL_WIDER 1.15
+#define MANY        1e6
+#define NEGLIGIBLE  1e-10
 #define NWIDTHS     (LAYOUT_MAX_BLOCK_LOG2 - LAYOUT_MIN_BLOCK_LOG2 + 1)
 
 /* E[(bits set / width)^k] after nthrows independent throws: the k-th moment around the mean, to
@@ -42,12 +44,13 @@
 static double filled(double width, unsigned nprobes, double miss, double pair) {
     const double mean = 1 - miss;
     if (mean <= 0) return 0;
-    const double variance = fmax(0, miss / width + (1 - 1 / width) * pair - miss * miss);
+    const double variance = miss / width + (1 - 1 / width) * pair - miss * miss;
     double power = 1, square = mean;
     for (unsigned left = nprobes; left > 0; left >>= 1, square *= square)
         if (left & 1) power *= square;
     const double k = nprobes;
-    return fmin(1, power * (1 + k * (k - 1) / 2 * variance / (mean * mean)));
+    if (variance > 0) power *= 1 + k * (k - 1) / 2 * variance / (mean * mean);
+    return power < 1 ? power : 1;
 }
 
 /* The mixture above. nblocks is a double so that the solver may ask for a fraction of a block. */
@@ -57,63 +60,127 @@ static double rate_of(double nitems, double nblocks, unsigned block_log2, unsign
     if (nblocks <= 1) return filled(width, nprobes, exp(nitems * log_miss), exp(nitems * log_pair));
 
     const double p = 1 / nblocks, mean = nitems * p, spread = sqrt(mean);
-    const double first = fmax(0, floor(mean - 10 * spread)),
+    const double first = fmax(0, floor(mean - 7 * spread)),
                  last = fmin(nitems, ceil(mean + 14 * spread + 40));
-    double chance = exp(lgamma(nitems + 1) - lgamma(first + 1) - lgamma(nitems - first + 1) +
-                        first * log(p) + (nitems - first) * log1p(-p));
-    /* For 10^12 items lgamma's differences lose their digits; Poisson is exact enough from far
-     * earlier on. */
-    if (nitems > 1e6) chance = exp(first * log(mean) - mean - lgamma(first + 1));
+    /* For 10^12 items lgamma's differences lose their digits; Poisson, who takes the loads to vary
+     * a little more than they do, is exact enough from far earlier on. */
+    const bool poisson = nitems > MANY;
+    const double chosen = poisson ? first * log(mean) - mean
+                                  : lgamma(nitems + 1) - lgamma(nitems - first + 1) +
+                                        first * log(p) + (nitems - first) * log1p(-p);
+    double chance = exp(chosen - lgamma(first + 1));
 
     const double odds = p / (1 - p), miss_step = exp(log_miss), pair_step = exp(log_pair);
     double miss = exp(first * log_miss), pair = exp(first * log_pair), rate = 0;
     for (double load = first; load <= last; load++) {
-        rate += chance * filled(width, nprobes, miss, pair);
-        chance *= (nitems - load) / (load + 1) * odds;
+        const double part = chance * filled(width, nprobes, miss, pair);
+        rate += part;
+        if (part < rate * NEGLIGIBLE && load > mean) break; /* from here on they only get smaller */
+        chance *= (poisson ? mean : (nitems - load) * odds) / (load + 1);
         miss *= miss_step;
         pair *= pair_step;
     }
     return rate;
 }
 
-/* The least number of blocks that keeps the error. The rate falls with the number of blocks almost
- * like a power, so a secant in logarithms converges in a few steps; what is left is done upwards,
- * never below the promise. */
-static double blocks_needed(double nitems, double error, unsigned block_log2, unsigned nprobes) {
+/* The number of blocks at which the error is met, from a first guess. The rate falls with the
+ * number of blocks almost like a power, so a secant in logarithms converges in a few steps; `slope`
+ * is that power, as guessed and as found. */
+static double meet(double nitems, double error, unsigned block_log2, unsigned nprobes, double guess,
+                   double *slope) {
     const double target = log(error);
-    double x0 = fmax(1, nitems * sizing_classic_bits(error) / (double)(1u << block_log2)),
-           x1 = x0 * 1.1;
-    double y0 = log(rate_of(nitems, x0, block_log2, nprobes)) - target;
-    for (int step = 0; step < 12; step++) {
-        const double y1 = log(rate_of(nitems, x1, block_log2, nprobes)) - target;
-        if (!isfinite(y1) || fabs(y1) < 1e-4 || fabs(y1 - y0) < 1e-12 || fabs(x1 - x0) < 0.2) break;
-        const double slope = (y1 - y0) / (log(x1) - log(x0));
+    double x0 = log(guess), y0 = log(rate_of(nitems, guess, block_log2, nprobes)) - target;
+    for (int step = 0; step < 12 && isfinite(y0) && fabs(y0) >= 1e-4; step++) {
+        const double move = y0 / *slope;
+        const double x1 = fmax(0, x0 - (move > 1 ? 1 : move < -1 ? -1 : move));
+        if (fabs(exp(x1) - exp(x0)) < 0.2) return exp(x1);
+        const double y1 = log(rate_of(nitems, exp(x1), block_log2, nprobes)) - target;
+        if (fabs(y1 - y0) < 1e-12) return exp(x1);
+        *slope = (y1 - y0) / (x1 - x0);
         x0 = x1;
         y0 = y1;
-        x1 = exp(log(x1) - fmax(-1, fmin(1, y1 / slope)));
-        if (x1 < 1) x1 = 1;
     }
-    double nblocks = fmax(1, floor(x1));
-    while (rate_of(nitems, nblocks, block_log2, nprobes) > error) nblocks += ceil(nblocks / 4096);
+    return exp(x0);
+}
+
+/* What many items need at one error rate: for each width, the best number of probes and blocks. The
+ * load of a block is Poisson's then, and the blocks are as many times more as the items. Fewer
+ * items need nearly the same, so that this is where to begin for any capacity. */
+struct demand {
+    double error;     /* 0: nothing is known yet */
+    double lost;      /* the part of all items that is not counted: items_to_come */
+    unsigned nwidths; /* for which the rest is known */
+    struct {
+        double per_item; /* blocks */
+        double slope;    /* how the rate falls with the number of blocks */
+        unsigned nprobes;
+    } widths[NWIDTHS];
+};
+
+/* The best number of probes for one width. The classic optimum is log2(1/error); blocks want a
+ * little less. Among nearly equal ones the fewest are taken, because each costs time. */
+static void find_demand(struct demand *demand, unsigned width) {
+    const unsigned block_log2 = LAYOUT_MIN_BLOCK_LOG2 + width;
+    const double error = demand->error;
+    unsigned k = (unsigned)fmin(LAYOUT_MAX_PROBES, fmax(1, round(log2(1 / error))));
+    /* The table above: what blocks need beyond the classic filter grows with the square of the
+     * error's logarithm. */
+    const double beyond = 0.94 * log(error) * log(error) / (double)(1u << block_log2);
+    double guess =
+               2 * MANY * sizing_classic_bits(error) / (double)(1u << block_log2) * (1 + beyond),
+           least = INFINITY;
+    for (double slope = -(double)k; k > 0; k--) {
+        guess = meet(2 * MANY, error, block_log2, k, guess, &slope);
+        least = fmin(least, guess);
+        if (guess > least * 1.005) break;
+        demand->widths[width].per_item = guess / (2 * MANY);
+        demand->widths[width].slope = slope;
+        demand->widths[width].nprobes = k;
+    }
+}
+
+/* What few items need is found by trying: one block more or less is much, and so near to each other
+ * blocks fill more evenly, which lets the classic number of probes be the best one. A filter that
+ * fits into one block has it anyway, and uses it: with the fewest probes that keep the promise, one
+ * for 3 items at 0.01 would be wrong for 0.6% of all items instead of 2e-8%. */
+static double few_blocks_needed(double nitems, double error, unsigned block_log2,
+                                unsigned *nprobes) {
+    const unsigned classic = (unsigned)fmin(LAYOUT_MAX_PROBES, fmax(1, round(log2(1 / error))));
+    double nblocks = nitems * sizing_classic_bits(error) / (double)(1u << block_log2);
+    for (nblocks = fmax(1, floor(nblocks));; nblocks++) {
+        const bool enough = rate_of(nitems, nblocks, block_log2, *nprobes) <= error;
+        if (enough && nblocks > 1) break;
+        if (rate_of(nitems, nblocks, block_log2, classic) <= error)
+            *nprobes = classic;
+        else if (!enough)
+            continue;
+        break;
+    }
     return nblocks;
 }
 
-/* The best number of probes for one width. The classic optimum is log2(1/error); blocks want a
- * little less. Among nearly equal ones the fewest are taken, because each costs time. But a filter
- * that fits into one block has it anyway, and uses it: with the fewest probes that keep the
- * promise, one for 3 items at 0.01 would be wrong for 0.6% of all items instead of 2e-8%. */
-static double best_probes(double nitems, double error, unsigned block_log2, unsigned *nprobes) {
-    unsigned k = (unsigned)fmin(LAYOUT_MAX_PROBES, fmax(1, round(log2(1 / error))));
-    double best = blocks_needed(nitems, error, block_log2, k);
-    *nprobes = k;
-    for (double least = best; k > 1 && best > 1;) {
-        const double nblocks = blocks_needed(nitems, error, block_log2, --k);
-        least = fmin(least, nblocks);
-        if (nblocks > least * 1.005) break;
-        best = nblocks;
-        *nprobes = k;
+#define FEW 8
+
+/* The least number of blocks that keeps the error, never below the promise, and the probes. */
+static double blocks_needed(const struct demand *demand, unsigned width, double nitems,
+                            unsigned *nprobes) {
+    const unsigned block_log2 = LAYOUT_MIN_BLOCK_LOG2 + width;
+    const double error = demand->error;
+    double nblocks = nitems * demand->widths[width].per_item, slope = demand->widths[width].slope;
+    *nprobes = demand->widths[width].nprobes;
+    if (nblocks < FEW) {
+        nblocks = few_blocks_needed(nitems, error, block_log2, nprobes);
+    } else {
+        if (nitems <= MANY) nblocks = meet(nitems, error, block_log2, *nprobes, nblocks, &slope);
+        nblocks = fmax(1, floor(nblocks));
+        while (rate_of(nitems, nblocks, block_log2, *nprobes) > error)
+            nblocks += ceil(nblocks / 4096);
     }
-    return best;
+    /* Of less than a hundred blocks, the last one is hardly needed: fewer probes may do. */
+    while (nblocks > 1 && nblocks < 100 && *nprobes > 1 &&
+           rate_of(nitems, nblocks, block_log2, *nprobes - 1) <= error)
+        --*nprobes;
+    return nblocks;
 }
 
 uint64_t sizing_size_class(uint64_t nbytes) {
@@ -182,13 +249,13 @@ static void fill(double nitems, double error, uint64_t shard_bytes, struct layou
  * high rates: at 0.25 a layer sized without this would be wrong for 0.297 of all items, at 0.01 for
  * 0.0101. A well-sized layer is half full in the end, thus 1-2^-t full after the part t of all
  * items. */
-static double items_to_come(double counted, double error) {
+static double part_lost(double error) {
     enum { NSTEPS = 32 };
     const double k = floor(log2(1 / error));
     double lost = 0;
     for (int i = 0; i < NSTEPS; i++)
         lost += error * pow(2 - 2 * exp2(-(i + 0.5) / NSTEPS), k) / NSTEPS;
-    return ceil(counted / (1 - lost));
+    return lost;
 }
 
 /* Of layouts by width, up to one more than the `base`, that with the least allocation. */
@@ -205,17 +272,35 @@ static const struct layout *least_allocated(const struct layout *widths, unsigne
     return best;
 }
 
+/* Most filters of a server have the same few error rates, and grow by the same steps. */
+#define NDEMANDS 64u /* a power of two */
+
+static uint64_t hash_of(double error) {
+    uint64_t hash;
+    memcpy(&hash, &error, sizeof hash);
+    return hash * 0xbf58476d1ce4e5b9u;
+}
+
+static struct demand *demand_of(double error) {
+    static _Thread_local struct demand remembered[NDEMANDS];
+    struct demand *at = &remembered[(hash_of(error) >> 32) % NDEMANDS];
+    if (at->error != error) *at = (struct demand){.error = error, .lost = part_lost(error)};
+    return at;
+}
+
 static bool plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tight,
                  struct layout *layout) {
-    const double nitems = items_to_come((double)capacity, error);
+    struct demand *demand = demand_of(error);
+    const double nitems = ceil((double)capacity / (1 - demand->lost));
     struct layout widths[NWIDTHS];
     double least = INFINITY, factor = 1;
     unsigned n = 0, base = 0;
     for (; n < NWIDTHS && n < base + 2; n++, factor *= WIDER) {
         const unsigned log2 = LAYOUT_MIN_BLOCK_LOG2 + n;
         if ((1u << (log2 - 3)) + SIZING_SHARD_OVERHEAD > shard_bytes) break; /* not even one fits */
+        if (demand->nwidths == n) find_demand(demand, demand->nwidths++);
         unsigned nprobes;
-        const double nblocks = best_probes(nitems, error, log2, &nprobes),
+        const double nblocks = blocks_needed(demand, n, nitems, &nprobes),
                      price = ldexp(nblocks, (int)log2) * factor;
         widths[n] = (struct layout){.block_log2 = (uint8_t)log2, .nprobes = (uint8_t)nprobes};
         if (!cut((uint64_t)nblocks, shard_bytes, &widths[n]) || price >= least) continue;
@@ -228,8 +313,8 @@ static bool plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tig
     return true;
 }
 
-/* Most filters of a server are made with the same few options, and grow by the same steps. A plan
- * takes 100 µs, to find it again a few nanoseconds. */
+/* Nor do their capacities differ much. A plan takes 5 to 20 µs, ten times that if its error rate is
+ * new; to find it again takes a few nanoseconds. */
 #define NREMEMBERED 128u /* a power of two */
 
 bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tight,
@@ -241,9 +326,8 @@ bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tig
         struct layout layout;
         bool tight, possible;
     } remembered[NREMEMBERED], *at;
-    uint64_t hash;
-    memcpy(&hash, &error, sizeof hash);
-    hash = (hash ^ capacity * 0x9e3779b97f4a7c15u ^ shard_bytes ^ tight) * 0xbf58476d1ce4e5b9u;
+    const uint64_t hash = (hash_of(error) ^ capacity * 0x9e3779b97f4a7c15u ^ shard_bytes ^ tight) *
+                          0xbf58476d1ce4e5b9u;
     at = &remembered[(hash >> 32) % NREMEMBERED];
     if (at->capacity != capacity || at->error != error || at->shard_bytes != shard_bytes ||
         at->tight != tight || capacity == 0) {
