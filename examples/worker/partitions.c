@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#define CHECK_S  60 /* how often a plan is read again, lest another has taken its place */
 #define HEAD     4  /* words of a BF.INSERT before the lines */
 #define ATTEMPTS 16 /* to make what vanishes again and again */
 
@@ -69,13 +71,34 @@ static bool settle_plan(struct partitions *partitions, const struct plan *want,
             there ? plan_read(&partitions->plan, reply->str, (size_t)reply->len) : NULL;
         freeReplyObject(reply);
         if (problem) return fail(partitions, "%s can't be used: %s", partitions->name, problem);
-        if (there) return compare(partitions, want, wanted);
+        if (there) {
+            partitions->checked = time(NULL);
+            return compare(partitions, want, wanted);
+        }
         reply = ask_plan(partitions, 4, set);
         if (!reply) return false;
         if (reply->type == REDIS_REPLY_STATUS) partitions->made = true;
         freeReplyObject(reply);
     }
     return fail(partitions, "%s vanishes as soon as it is made", partitions->name);
+}
+
+/* The plan has to be what it was; if it has vanished, it is made again. */
+static bool check_plan(struct partitions *partitions) {
+    /* A copy whose words stand elsewhere, since settle_plan() writes over those of the plan. */
+    char text[PLAN_MAX_BYTES];
+    struct plan want;
+    if (!plan_write(&partitions->plan, text) || plan_read(&want, text, strlen(text))) abort();
+    return settle_plan(partitions, &want, &everything);
+}
+
+/* A plan that no server takes would be in everybody's way. */
+static void drop_plan(struct partitions *partitions) {
+    char why[sizeof partitions->cluster.why];
+    memcpy(why, partitions->cluster.why, sizeof why);
+    redisReply *reply = ask_plan(partitions, 2, (const char *[]){"UNLINK", partitions->name});
+    if (reply) freeReplyObject(reply);
+    memcpy(partitions->cluster.why, why, sizeof why);
 }
 
 /* ---- its partitions ---- */
@@ -152,7 +175,9 @@ bool partitions_open(struct partitions *partitions, const struct connection *ent
     partitions->lengths = allocate(batch + HEAD * n, sizeof *partitions->lengths);
     unsigned all[PLAN_MAX_PARTITIONS];
     for (unsigned p = 0; p < n; p++) all[p] = p;
-    return reserve(partitions, all, n);
+    if (reserve(partitions, all, n)) return true;
+    if (partitions->made && partitions->nmade == 0 && !connection_stop) drop_plan(partitions);
+    return false;
 }
 
 void partitions_free(struct partitions *partitions) {
@@ -239,11 +264,7 @@ static bool restore(struct partitions *partitions, const unsigned *which, size_t
     }
     if (*nvanished == 0) return true;
     report_vanished(partitions, *nvanished);
-    /* A copy whose words stand elsewhere, since settle_plan() writes over those of the plan. */
-    char text[PLAN_MAX_BYTES];
-    struct plan want;
-    if (!plan_write(&partitions->plan, text) || plan_read(&want, text, strlen(text))) abort();
-    return settle_plan(partitions, &want, &everything) && reserve(partitions, vanished, *nvanished);
+    return check_plan(partitions) && reserve(partitions, vanished, *nvanished);
 }
 
 enum verdict verdict_of(const redisReply *reply) {
@@ -271,6 +292,10 @@ bool partitions_ask(struct partitions *partitions, const char **lines, const siz
     bool complete;
     size_t nvanished = 0;
     int nattempts = 0;
+    if (time(NULL) - partitions->checked >= CHECK_S && !check_plan(partitions)) {
+        for (size_t i = 0; i < nlines; i++) answers[i] = (struct answer){UNANSWERED, false};
+        return false;
+    }
     do {
         complete = cluster_ask(&partitions->cluster, partitions->requests, nrequests) &&
                    restore(partitions, which, nrequests, &nvanished);

@@ -3,6 +3,8 @@
 #ifndef PARTITIONS_H
 #define PARTITIONS_H
 
+#include <time.h>
+
 #include "cluster.h"
 #include "plan.h"
 
@@ -20,6 +22,7 @@ struct partitions {
     struct cluster cluster; /* cluster.why says what went wrong */
     const char *name;
     struct plan plan;
+    time_t checked;    /* when the plan was read last */
     bool made;         /* there was no such filter before */
     size_t nmade;      /* partitions that were not there when it was opened */
     char refusal[600]; /* why a line was refused */

@@ -388,6 +388,20 @@ static const char *ask_filter(struct worker *worker) {
     return NULL;
 }
 
+/* Says it if the key is the plan of a partitioned filter, which is not a filter by itself. */
+static void explain_plan(struct worker *worker) {
+    const char *argv[] = {"GET", worker->key};
+    const size_t lengths[] = {strlen(argv[0]), strlen(argv[1])};
+    bool doubtful;
+    struct plan plan;
+    redisReply *reply = connection_ask(&worker->connection, 2, argv, lengths, &doubtful);
+    if (reply && reply->type == REDIS_REPLY_STRING &&
+        !plan_read(&plan, reply->str, (size_t)reply->len))
+        snprintf(worker->connection.why, sizeof worker->connection.why,
+                 "%s is a partitioned filter: give --partitions %u", worker->key, plan.npartitions);
+    if (reply) freeReplyObject(reply);
+}
+
 /* Tells now, rather than at the first line, if there is no server, no module or no right to use it.
  * Returns what is wrong, or NULL. */
 static const char *look(struct worker *worker) {
@@ -399,6 +413,7 @@ static const char *look(struct worker *worker) {
     /* To add lines is all that a worker must be allowed to do. */
     const bool refused = reply->type == REDIS_REPLY_ERROR && !connection_refused(reply, "NOPERM ");
     if (refused) connection_explain(&worker->connection, reply->str, worker->key);
+    if (connection_refused(reply, "WRONGTYPE ")) explain_plan(worker);
     freeReplyObject(reply);
     return refused ? worker->connection.why : NULL;
 }
