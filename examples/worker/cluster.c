@@ -145,7 +145,10 @@ static void append(struct request *request) {
 }
 
 static void send_all(struct cluster *cluster, struct request *requests, size_t nrequests) {
-    for (size_t i = 0; i < cluster->nnodes; i++) cluster->nodes[i]->pending = false;
+    for (size_t i = 0; i < cluster->nnodes; i++) {
+        cluster->nodes[i]->pending = false;
+        connection_probe(&cluster->nodes[i]->connection);
+    }
     for (struct request *request = requests; request < requests + nrequests; request++) {
         if (!request->open) continue;
         if (!request->node) request->node = owner_of(cluster, request->slot);

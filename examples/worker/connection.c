@@ -428,6 +428,14 @@ bool connection_open(struct connection *connection, redisReply **refusal) {
     return false;
 }
 
+/* Between commands the server has nothing to say. */
+void connection_probe(struct connection *connection) {
+    char byte;
+    if (!connection->redis) return;
+    const ssize_t n = recv(connection->redis->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) connection_close(connection);
+}
+
 static void lose(struct connection *connection) {
     fail(connection, connection->redis->err ? connection->redis->errstr : "interrupted");
     explain_silence(connection);
@@ -458,6 +466,7 @@ redisReply *connection_receive(struct connection *connection) {
 static redisReply *attempt(struct connection *connection, size_t argc, const char **argv,
                            const size_t *lengths, bool *sent) {
     redisReply *refusal;
+    connection_probe(connection);
     *sent = connection_open(connection, &refusal);
     if (!*sent) return refusal;
     connection_append(connection, argc, argv, lengths);

@@ -87,6 +87,10 @@ void connection_quote(struct connection *connection, const redisReply *reply);
  * the caller frees, or NULL with the reason in connection->why. */
 bool connection_open(struct connection *connection, redisReply **refusal);
 
+/* While nothing is on its way: closes a connection whose server has hung up. What is sent into it
+ * would be in doubt, although nobody has got it. */
+void connection_probe(struct connection *connection);
+
 /* Prepares a command; sends what was prepared; waits for the next reply. A connection that is lost
  * meanwhile is closed, with the reason in connection->why, and gives NULL as the reply to all that
  * was on its way. */
