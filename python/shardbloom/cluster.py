@@ -35,7 +35,15 @@ MOST_THREADS = 32  # that talk to nodes at the same time
 
 # The server has answered, and has done nothing: it will do it later.
 NOT_YET = (redis.BusyLoadingError, TryAgainError, ReadOnlyError, ClusterDownError)
-NOT_YET_WORDS = ("BUSY ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ", "READONLY ", "LOADING ")
+NOT_YET_WORDS = (
+    "BUSY ",
+    "CLUSTERDOWN ",
+    "LOADING ",
+    "MASTERDOWN ",
+    "NOREPLICAS ",
+    "READONLY ",
+    "TRYAGAIN ",
+)
 UNREACHABLE = (redis.ConnectionError, redis.TimeoutError)
 
 # redis-py before 5.3 wants to know what a connection is for; later ones warn if they are told.
@@ -85,7 +93,7 @@ def is_on_the_way(error: object) -> bool:
 
 
 def not_yet(error: object) -> bool:
-    """Whether the server has answered that it can't do it at the moment. It has done nothing then."""
+    """Whether the server has answered that it can't do it now. It has done nothing then."""
     return isinstance(error, NOT_YET) or (
         isinstance(error, redis.ResponseError) and str(error).startswith(NOT_YET_WORDS)
     )
@@ -438,8 +446,8 @@ class Servers:
                 self._learn()
             groups: Dict[Node, List[Request]] = {}
             for request in todo:
-                node = request.node or self._slots.get(slot_of(request.key), self._entry)
-                groups.setdefault(node, []).append(request)
+                owner = self._slots.get(slot_of(request.key), self._entry)
+                groups.setdefault(request.node or owner, []).append(request)
             self._exchange_all(groups, last)
             redirected: List[Request] = []
             waiting: List[Request] = []

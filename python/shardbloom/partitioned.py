@@ -273,6 +273,10 @@ class PartitionedFilter:
         self._opened = False
         return bool(found)
 
+    def close(self) -> None:
+        """Closes all connections, those of the client too."""
+        self.servers.close()
+
     # ---- adding ----
 
     def add(self, item: Item) -> bool:
