@@ -109,6 +109,7 @@ help:
 	@echo 'make bench         compare with PEER=/path/to/module.so, sets and SETBIT; takes over an hour (bench/README.md)'
 	@echo 'make bench-quick   the same on small filters: some minutes; make bench-latency: only the longest pauses'
 	@echo 'make bench-compare compare two builds: MODULES="before=/path/to/old.so"'
+	@echo 'make bench-cluster a partitioned filter on 1, 2 and 3 nodes (ITEMS=10000000 ROUNDS=3): some minutes'
 	@echo 'make bench-core    the core alone, without a server: ns and instructions per item'
 	@echo 'make analyze       static analysis: gcc -fanalyzer, cppcheck, clang-tidy'
 	@echo 'make format        format the sources; make check-format: fail if they are not, if a line is too'
@@ -185,7 +186,7 @@ demo:
 	@examples/demo/demo.py --pages $(or $(PAGES),3000) --workers $(or $(WORKERS),3)
 demo-cluster:
 	@scripts/deps cluster
-	@$(MAKE) --no-print-directory all worker
+	@$(MAKE) --no-print-directory -s all worker
 	@examples/demo/cluster.py --pages $(or $(PAGES),10000) --workers $(or $(WORKERS),3)
 
 # Packages are installed before anything is looked at, so the work is a second make.

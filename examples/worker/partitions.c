@@ -170,6 +170,7 @@ bool partitions_open(struct partitions *partitions, const struct connection *ent
     const unsigned n = partitions->plan.npartitions;
     partitions->requests = allocate(n, sizeof *partitions->requests);
     partitions->starts = allocate(n + 1, sizeof *partitions->starts);
+    partitions->numbers = allocate(batch, sizeof *partitions->numbers);
     partitions->order = allocate(batch, sizeof *partitions->order);
     partitions->argv = allocate(batch + HEAD * n, sizeof *partitions->argv);
     partitions->lengths = allocate(batch + HEAD * n, sizeof *partitions->lengths);
@@ -187,6 +188,7 @@ void partitions_free(struct partitions *partitions) {
     free(partitions->slots);
     free(partitions->requests);
     free(partitions->starts);
+    free(partitions->numbers);
     free(partitions->order);
     free(partitions->argv);
     free(partitions->lengths);
@@ -200,12 +202,15 @@ static void sort_lines(struct partitions *partitions, const char **lines, const 
                        size_t nlines) {
     const unsigned n = partitions->plan.npartitions;
     size_t *starts = partitions->starts;
+    uint16_t *numbers = partitions->numbers;
     memset(starts, 0, (n + 1) * sizeof *starts);
-    for (size_t i = 0; i < nlines; i++)
-        starts[plan_partition(&partitions->plan, lines[i], lengths[i]) + 1]++;
+    for (size_t i = 0; i < nlines; i++) {
+        numbers[i] = (uint16_t)plan_partition(&partitions->plan, lines[i], lengths[i]);
+        starts[numbers[i] + 1]++;
+    }
     for (unsigned p = 0; p < n; p++) starts[p + 1] += starts[p];
-    for (size_t i = 0; i < nlines; i++)
-        partitions->order[starts[plan_partition(&partitions->plan, lines[i], lengths[i])]++] = i;
+    for (size_t i = 0; i < nlines; i++) partitions->order[starts[numbers[i]]++] = i;
+    /* Each start has become the next one's. */
     memmove(starts + 1, starts, n * sizeof *starts);
     starts[0] = 0;
 }

@@ -32,6 +32,7 @@ struct partitions {
     char **keys; /* of each partition */
     int *slots;
     struct request *requests; /* one for each partition that has lines */
+    uint16_t *numbers;        /* the partition of each line */
     size_t *starts;           /* of each partition in `order`, and one more */
     size_t *order;            /* numbers of the lines, by partition */
     const char **argv;        /* of all requests */
