@@ -83,7 +83,7 @@ build = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
 
 .PHONY: all build-fuzz run test unit integration soak crashtest build-tests test-clients test-servers \
-	test-upgrade 	fuzz fuzz-afl analyze demo worker \
+	test-upgrade 	fuzz fuzz-afl analyze demo demo-cluster worker \
 	deps format check-format check-rooms check-lines \
 	clean help FORCE
 .DELETE_ON_ERROR:
@@ -104,10 +104,12 @@ help:
 	@echo 'make test-upgrade  RDB and AOF of each of these servers, loaded by every other (SERVERS=...)'
 	@echo 'make soak          random commands against an exact set for SECONDS=600 (SEED=n repeats a run)'
 	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
+	@echo 'make demo-cluster  the same on a cluster that loses a primary and moves slots (PAGES=10000 WORKERS=3)'
 	@echo 'make worker        build build/worker, which prints the input lines that are new (examples/worker)'
 	@echo 'make bench         compare with PEER=/path/to/module.so, sets and SETBIT; takes over an hour (bench/README.md)'
 	@echo 'make bench-quick   the same on small filters: some minutes; make bench-latency: only the longest pauses'
 	@echo 'make bench-compare compare two builds: MODULES="before=/path/to/old.so"'
+	@echo 'make bench-cluster a partitioned filter on 1, 2 and 3 nodes (ITEMS=10000000 ROUNDS=3): some minutes'
 	@echo 'make bench-core    the core alone, without a server: ns and instructions per item'
 	@echo 'make analyze       static analysis: gcc -fanalyzer, cppcheck, clang-tidy'
 	@echo 'make format        format the sources; make check-format: fail if they are not, if a line is too'
@@ -189,6 +191,10 @@ demo:
 	@scripts/deps demo
 	@$(MAKE) --no-print-directory all
 	@examples/demo/demo.py --pages $(or $(PAGES),3000) --workers $(or $(WORKERS),3)
+demo-cluster:
+	@scripts/deps cluster
+	@$(MAKE) --no-print-directory -s all worker
+	@examples/demo/cluster.py --pages $(or $(PAGES),10000) --workers $(or $(WORKERS),3)
 
 # Packages are installed before anything is looked at, so the work is a second make.
 run:

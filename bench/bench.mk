@@ -9,7 +9,7 @@ BENCH_RUN = CFLAGS='$(BENCH_FLAGS)' bench/run.py --module $(BENCH_MODULE) --load
 	--noop $(BENCH)/noop.so
 BENCH_TOOLS = ./shardbloom.so $(BENCH)/load $(BENCH)/ping $(BENCH)/noop.so
 
-.PHONY: bench bench-quick bench-latency bench-compare bench-instructions bench-core
+.PHONY: bench bench-quick bench-latency bench-compare bench-instructions bench-core bench-cluster
 
 bench: $(BENCH_TOOLS)
 	@$(BENCH_RUN) --form $(if $(QUICK),quick,full)
@@ -23,6 +23,9 @@ bench-compare: $(BENCH_TOOLS)
 bench-instructions: $(BENCH_TOOLS)
 	@bench/instructions.py --load $(BENCH)/load ours=$(BENCH_MODULE) $(if $(PEER),peer=$(PEER)) \
 		$(MODULES)
+
+bench-cluster: ./shardbloom.so build/worker
+	@CFLAGS='$(BENCH_FLAGS)' bench/cluster.py --module $(BENCH_MODULE) --worker build/worker
 
 bench-core: $(BENCH)/core
 	@bench/core.sh $<

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""site.py PAGES [PORT]: a web site made up on the fly, on 127.0.0.1, for the demo and its test.
+"""site.py PAGES [PORT [MS]]: a web site made up on the fly, on 127.0.0.1, for the demo and its test.
 
 /p/0 … /p/PAGES-1 are its pages. Links form a tree, so that all can be reached from /p/0, and on top of that go to pages
 at random: back and forth, in circles, twice on a page. The same page is linked in several spellings that mean the same
 (order of the arguments, a fragment). /stats tells, as JSON, how often pages were fetched. Prints its port when ready.
+A page takes MS milliseconds, if given, as if the site was far away.
 """
 
 import asyncio
@@ -32,8 +33,8 @@ def page(n, npages):
 
 
 class Site:
-    def __init__(self, npages):
-        self.npages = npages
+    def __init__(self, npages, seconds):
+        self.npages, self.seconds = npages, seconds
         self.fetched = [0] * npages
 
     def answer(self, path):
@@ -55,6 +56,7 @@ class Site:
                 head = await reader.readuntil(b"\r\n\r\n")
                 status, kind, body = self.answer(head.split(b" ", 2)[1].decode("ascii", "replace"))
                 body = body.encode()
+                await asyncio.sleep(self.seconds)
                 writer.write(b"HTTP/1.1 %d -\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
                              % (status, kind.encode(), len(body), body))
                 await writer.drain()
@@ -65,9 +67,9 @@ class Site:
 
 
 async def main():
-    if not 2 <= len(sys.argv) <= 3 or not sys.argv[1].isdigit():
+    if not 2 <= len(sys.argv) <= 4 or not all(word.isdigit() for word in sys.argv[1:]):
         sys.exit(__doc__.splitlines()[0])
-    site = Site(int(sys.argv[1]))
+    site = Site(int(sys.argv[1]), int(sys.argv[3]) / 1000 if len(sys.argv) > 3 else 0)
     port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
     server = await asyncio.start_server(site.serve, "127.0.0.1", port)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -15,13 +15,13 @@
 #include <openssl/x509v3.h>
 #endif
 
-#define RETRIES       6  /* of a server that does not answer */
 #define ALIVE_RETRIES 30 /* of one that answers that it cannot yet */
 #define REDIRECTIONS  16
 #define PATIENCE_S    10
 
 volatile sig_atomic_t connection_stop = 0;
-static volatile sig_atomic_t open_socket = -1; /* for connection_cut() */
+/* For connection_cut(): the socket that is waited for, and whether nothing shall be waited for. */
+static volatile sig_atomic_t awaited = -1, is_cut = 0;
 
 const char connection_usage[] =
     "  -u, --url URL         redis://[user:password@]host[:port][/db], rediss:// for TLS,\n"
@@ -49,6 +49,15 @@ static void set(char **text, const char *value) {
 void connection_init(struct connection *connection) {
     *connection = (struct connection){.port = 6379, .db = -1};
     set(&connection->host, "127.0.0.1");
+}
+
+void connection_init_node(struct connection *connection, const struct connection *like,
+                          const char *host, int port) {
+    *connection = (struct connection){.port = port, .db = like->db, .tls = like->tls};
+    set(&connection->host, host);
+    set(&connection->user, like->user);
+    set(&connection->password, like->password);
+    set(&connection->cacert, like->cacert);
 }
 
 static const char *set_number(int *number, const char *text, long min, long max,
@@ -252,14 +261,20 @@ const char *connection_name(const struct connection *connection, char *room, siz
 
 /* ---- connecting ---- */
 
-static void disconnect(struct connection *connection) {
-    open_socket = -1;
+void connection_close(struct connection *connection) {
+    awaited = -1;
     if (connection->redis) redisFree(connection->redis);
     connection->redis = NULL;
 }
 
+/* Before anything is waited for. A signal comes before the look at is_cut, or finds the socket. */
+static bool may_wait(const struct connection *connection) {
+    awaited = connection->redis->fd;
+    return !is_cut;
+}
+
 void connection_free(struct connection *connection) {
-    disconnect(connection);
+    connection_close(connection);
 #ifdef WITH_TLS
     SSL_CTX_free(connection->tls_context);
 #endif
@@ -269,7 +284,8 @@ void connection_free(struct connection *connection) {
 }
 
 void connection_cut(void) {
-    if (open_socket >= 0) shutdown((int)open_socket, SHUT_RDWR);
+    is_cut = 1;
+    if (awaited >= 0) shutdown((int)awaited, SHUT_RDWR);
 }
 
 static bool fail(struct connection *connection, const char *why) {
@@ -325,7 +341,7 @@ static bool open_connection(struct connection *connection) {
     if (!connection->redis) return fail(connection, "no memory");
     if (connection->redis->err) return fail(connection, connection->redis->errstr);
     redisSetTimeout(connection->redis, patience);
-    open_socket = connection->redis->fd;
+    if (!may_wait(connection)) return fail(connection, "interrupted");
     return start_tls(connection, host);
 }
 
@@ -379,6 +395,12 @@ void connection_explain(struct connection *connection, const char *error, const 
         snprintf(why, room, "%s: %s", key, text);
 }
 
+void connection_quote(struct connection *connection, const redisReply *reply) {
+    char where[256];
+    connection_name(connection, where, sizeof where);
+    snprintf(connection->why, sizeof connection->why, "%s: %.300s", where, reply->str);
+}
+
 /* hiredis reports the end of its patience as EAGAIN. */
 static void explain_silence(struct connection *connection) {
     const redisContext *redis = connection->redis;
@@ -395,64 +417,104 @@ static void explain_silence(struct connection *connection) {
 
 /* ---- asking ---- */
 
-/* One attempt. *sent: the server may have got the command. */
-static redisReply *attempt(struct connection *connection, size_t argc, const char **argv,
-                           const size_t *lengths, bool *sent) {
-    *sent = false;
-    if (!connection->redis) {
-        bool broken = true;
-        redisReply *refusal = open_connection(connection) ? introduce(connection, &broken) : NULL;
-        if (broken) explain_silence(connection);
-        if (refusal || broken) {
-            disconnect(connection);
-            return refusal;
-        }
-    }
-    *sent = true;
-    redisReply *reply = redisCommandArgv(connection->redis, (int)argc, argv, lengths);
-    if (reply) return reply;
-    fail(connection, connection->redis->errstr);
+bool connection_open(struct connection *connection, redisReply **refusal) {
+    *refusal = NULL;
+    if (connection->redis) return true;
+    bool broken = true;
+    if (open_connection(connection)) *refusal = introduce(connection, &broken);
+    if (broken) explain_silence(connection);
+    if (!*refusal && !broken) return true;
+    connection_close(connection);
+    return false;
+}
+
+/* Between commands the server has nothing to say. */
+void connection_probe(struct connection *connection) {
+    char byte;
+    if (!connection->redis) return;
+    const ssize_t n = recv(connection->redis->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno == ECONNRESET)) connection_close(connection);
+}
+
+static void lose(struct connection *connection) {
+    fail(connection, connection->redis->err ? connection->redis->errstr : "interrupted");
     explain_silence(connection);
-    disconnect(connection);
+    connection_close(connection);
+}
+
+void connection_append(struct connection *connection, size_t argc, const char **argv,
+                       const size_t *lengths) {
+    if (connection->redis) redisAppendCommandArgv(connection->redis, (int)argc, argv, lengths);
+}
+
+void connection_send(struct connection *connection) {
+    int done = 0;
+    while (connection->redis && !done)
+        if (!may_wait(connection) || redisBufferWrite(connection->redis, &done) != REDIS_OK)
+            lose(connection);
+}
+
+redisReply *connection_receive(struct connection *connection) {
+    void *reply = NULL;
+    if (!connection->redis) return NULL;
+    if (may_wait(connection) && redisGetReply(connection->redis, &reply) == REDIS_OK) return reply;
+    lose(connection);
     return NULL;
 }
 
-static bool begins(const redisReply *reply, const char *word) {
+/* One attempt. *sent: the server may have got the command. */
+static redisReply *attempt(struct connection *connection, size_t argc, const char **argv,
+                           const size_t *lengths, bool *sent) {
+    redisReply *refusal;
+    connection_probe(connection);
+    *sent = connection_open(connection, &refusal);
+    if (!*sent) return refusal;
+    connection_append(connection, argc, argv, lengths);
+    return connection_receive(connection);
+}
+
+bool connection_refused(const redisReply *reply, const char *word) {
     return reply->type == REDIS_REPLY_ERROR && strncmp(reply->str, word, strlen(word)) == 0;
 }
 
 /* A server that has just come up, a failover, a cluster slot that is on its way: the command was
  * not carried out. */
-static bool soon(const redisReply *reply) {
+bool connection_soon(const redisReply *reply) {
     static const char *const words[] = {"LOADING ",    "TRYAGAIN ",    "BUSY ",
                                         "MASTERDOWN ", "CLUSTERDOWN ", "READONLY "};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (begins(reply, words[i])) return true;
+        if (connection_refused(reply, words[i])) return true;
     return false;
 }
 
-/* MOVED slot host:port and ASK slot host:port. An empty host is the one that was asked. */
-static bool redirected(struct connection *connection, const redisReply *reply) {
-    connection->asking = begins(reply, "ASK ");
-    if (!connection->asking && !begins(reply, "MOVED ")) return false;
+bool connection_redirection(const redisReply *reply, char *host, size_t nhost, int *port) {
+    if (!connection_refused(reply, "ASK ") && !connection_refused(reply, "MOVED ")) return false;
     const char *address = strrchr(reply->str, ' ') + 1, *colon = strrchr(address, ':');
-    int port;
-    if (!colon || set_number(&port, colon + 1, 1, 65535, "")) return false;
+    if (!colon || set_number(port, colon + 1, 1, 65535, "")) return false;
+    snprintf(host, nhost, "%.*s", (int)(colon - address), address);
+    if (strcmp(host, "?") == 0) *host = '\0';
+    return true;
+}
+
+/* An empty host is the one that was asked. */
+static bool redirected(struct connection *connection, const redisReply *reply) {
     char host[256];
-    snprintf(host, sizeof host, "%.*s", (int)(colon - address), address);
-    if (*host && strcmp(host, "?") != 0)
+    int port;
+    connection->asking = connection_refused(reply, "ASK ");
+    if (!connection_redirection(reply, host, sizeof host, &port)) return false;
+    if (*host)
         set(&connection->node, host);
     else if (!connection->node)
         set(&connection->node, connection->host);
     connection->node_port = port;
-    disconnect(connection);
+    connection_close(connection);
     return true;
 }
 
 /* Back to the server that was given: the node that was redirected to is gone, or was good for one
  * command only. */
 static void forget_node(struct connection *connection) {
-    disconnect(connection);
+    connection_close(connection);
     set(&connection->node, NULL);
     connection->asking = false;
 }
@@ -469,12 +531,12 @@ static redisReply *attempt_anywhere(struct connection *connection, size_t argc, 
     }
 }
 
-static void pause_before(const struct connection *connection, int nattempts, bool alive) {
-    const int step = nattempts < RETRIES ? nattempts : RETRIES - 1;
+void connection_pause(const char *why, int nattempts, bool alive) {
+    const int step = nattempts < CONNECTION_RETRIES ? nattempts : CONNECTION_RETRIES - 1;
     const long ms = alive && step > 3 ? 1000 : 100L << step;
     /* On a terminal there may be a line of progress. */
     fprintf(stderr, "%sworker: %s; trying again in %.1f s\n",
-            isatty(STDERR_FILENO) ? "\r\033[K" : "", connection->why, (double)ms / 1000);
+            isatty(STDERR_FILENO) ? "\r\033[K" : "", why, (double)ms / 1000);
     if (!connection_stop) nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
@@ -483,20 +545,20 @@ redisReply *connection_ask(struct connection *connection, size_t argc, const cha
     *doubtful = false;
     for (int nattempts = 0;; nattempts++) {
         redisReply *reply = attempt_anywhere(connection, argc, argv, lengths, doubtful);
-        if (reply && !soon(reply)) return reply;
+        if (reply && !connection_soon(reply)) return reply;
         const bool alive = reply != NULL;
         /* A server that loads its data says so for as long as it takes. */
-        const int nallowed = !alive ? RETRIES : begins(reply, "LOADING ") ? INT_MAX : ALIVE_RETRIES;
+        const int nallowed = !alive                                  ? CONNECTION_RETRIES
+                             : connection_refused(reply, "LOADING ") ? INT_MAX
+                                                                     : ALIVE_RETRIES;
         if (alive) {
-            char where[256];
-            connection_name(connection, where, sizeof where);
-            snprintf(connection->why, sizeof connection->why, "%s: %.300s", where, reply->str);
+            connection_quote(connection, reply);
             /* Another server may have taken over the address. */
-            if (begins(reply, "READONLY ")) disconnect(connection);
+            if (connection_refused(reply, "READONLY ")) connection_close(connection);
             freeReplyObject(reply);
         }
         if (nattempts >= nallowed || connection_stop) return NULL;
-        pause_before(connection, nattempts, alive);
+        connection_pause(connection->why, nattempts, alive);
         if (connection_stop) return NULL;
     }
 }

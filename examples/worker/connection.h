@@ -7,6 +7,8 @@
 #include <signal.h>
 #include <stdbool.h>
 
+#define CONNECTION_RETRIES 6 /* of a server that does not answer */
+
 struct connection {
     char *host, *path;     /* as given; path is a Unix socket's, or NULL */
     char *user, *password; /* NULL: none */
@@ -45,6 +47,10 @@ extern const char connection_usage[];
 void connection_init(struct connection *connection);
 void connection_free(struct connection *connection);
 
+/* Another server, with the login and the TLS of this one. */
+void connection_init_node(struct connection *connection, const struct connection *like,
+                          const char *host, int port);
+
 /* Takes one of the options above. *problem: what is wrong with its value, or NULL. False if it is
  * none of them. */
 bool connection_option(struct connection *connection, int option, const char *value,
@@ -71,6 +77,40 @@ redisReply *connection_ask(struct connection *connection, size_t argc, const cha
 
 /* Puts into connection->why what an error reply means; key is the filter that was asked for. */
 void connection_explain(struct connection *connection, const char *error, const char *key);
+
+/* Puts an error reply into connection->why as it is, with the server's name. */
+void connection_quote(struct connection *connection, const redisReply *reply);
+
+/* ---- the same in pieces, for commands to several servers at once ---- */
+
+/* Connects and logs in, unless that is done. If not, false: *refusal is the server's error, which
+ * the caller frees, or NULL with the reason in connection->why. */
+bool connection_open(struct connection *connection, redisReply **refusal);
+
+/* While nothing is on its way: closes a connection whose server has hung up. What is sent into it
+ * would be in doubt, although nobody has got it. */
+void connection_probe(struct connection *connection);
+
+/* Prepares a command; sends what was prepared; waits for the next reply. A connection that is lost
+ * meanwhile is closed, with the reason in connection->why, and gives NULL as the reply to all that
+ * was on its way. */
+void connection_append(struct connection *connection, size_t argc, const char **argv,
+                       const size_t *lengths);
+void connection_send(struct connection *connection);
+redisReply *connection_receive(struct connection *connection);
+void connection_close(struct connection *connection);
+
+/* Whether it is an error that begins with this word. */
+bool connection_refused(const redisReply *reply, const char *word);
+
+/* Whether it is an error that will pass, and the command was not carried out. */
+bool connection_soon(const redisReply *reply);
+
+/* MOVED slot host:port, ASK slot host:port: where to. An empty host is the one that was asked. */
+bool connection_redirection(const redisReply *reply, char *host, size_t nhost, int *port);
+
+/* Says why, and waits a while before the next attempt; less if the server answers at all. */
+void connection_pause(const char *why, int nattempts, bool alive);
 
 /* For a signal handler: an answer that is being waited for shall not be waited for any longer. */
 void connection_cut(void);

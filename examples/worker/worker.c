@@ -21,6 +21,12 @@
  * and counted as doubtful. A line may come twice in that case. The same when the worker gives up,
  * or is interrupted, before there is an answer.
  *
+ * With --partitions, the lines are spread over many filters, which a cluster has on several nodes
+ * (docs/partitions.md). All of the above holds for each of them. When the worker has to stop while
+ * some of them do not answer, the lines of the others are printed all the same. The totals count
+ * the lines before the first one without an answer: begin again behind them, and what was printed
+ * will not come again.
+ *
  * SIGINT and SIGTERM: the batch at hand is finished and printed. A second signal ends the wait for
  * the server, the third one the worker.
  *
@@ -30,6 +36,7 @@
  * the first so many of the input. */
 #include <errno.h>
 #include <getopt.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -41,11 +48,12 @@
 
 #include "connection.h"
 #include "input.h"
+#include "partitions.h"
 
 #define MAX_BATCH        10000
 #define MAX_LINE         (512L << 20) /* proto-max-bulk-len of a server, if nobody has changed it */
-#define MAX_CAPACITY     (1L << 40)
-#define HEAD             12 /* words of a command before the first line, at most */
+#define MAX_SECONDS      (1L << 40)   /* of a window: the server says what it takes */
+#define HEAD             12           /* words of a command before the first line, at most */
 #define EXIT_TOO_LONG    1
 #define EXIT_FAILED      2
 #define EXIT_INTERRUPTED 130
@@ -57,22 +65,36 @@ struct totals {
     unsigned long long ndoubtful; /* of the new ones: may have been printed before */
 };
 
+/* Where a line of the batch stands in the input. */
+struct place {
+    unsigned long long number;
+    unsigned long long nempty, ntoo_long; /* of the batch, passed over before it */
+};
+
 struct worker {
     struct connection connection;
     struct input input;
-    const char *key, *error, *capacity;
-    size_t batch; /* lines in a full batch */
+    const char *key;
+    struct plan plan;     /* of the filter to make; npartitions is 0 for an ordinary one */
+    struct wanted wanted; /* what of it the user asked for */
+    const char *window, *slices;
+    bool sliding;
+    char capacity[24];
+    struct partitions partitions; /* if there are any */
+    size_t batch;                 /* lines in a full batch */
     bool progress, quiet;
 
     const char **argv; /* HEAD words for the command, then the lines */
     size_t *lengths;
-    unsigned long long *numbers; /* of the lines in the input */
-    size_t nlines;               /* in the batch */
-    struct totals skipped;       /* with the batch: what is not asked for */
+    struct place *places;   /* of the lines */
+    struct answer *answers; /* to the lines */
+    size_t nlines;          /* in the batch */
+    struct totals skipped;  /* with the batch: what is not asked for */
 
     char *output; /* what the batch prints */
     size_t noutput, output_room, nprinted;
-    bool known; /* there was a filter */
+    bool known;        /* there was a filter */
+    char refusal[600]; /* why a line was refused */
     struct totals totals;
     double began, shown;
 };
@@ -207,7 +229,8 @@ static void write_output(struct worker *worker) {
             error == EPIPE ? output_closed : strerror(error));
     say(worker);
     fprintf(stderr, "%zu new lines of %llu to %llu are marked as seen and were not written\n",
-            worker->nprinted - nwritten, worker->numbers[0], worker->numbers[worker->nlines - 1]);
+            worker->nprinted - nwritten, worker->places[0].number,
+            worker->places[worker->nlines - 1].number);
     stop(worker, EXIT_FAILED);
 }
 
@@ -237,24 +260,56 @@ static void take_new(struct worker *worker, size_t i, bool doubtful) {
     worker->totals.ndoubtful += doubtful;
 }
 
-/* No answer, and never will be. What the server may have marked is printed. */
-static _Noreturn void end_unanswered(struct worker *worker, bool doubtful) {
-    for (size_t i = 0; doubtful && i < worker->nlines; i++) {
-        if (earlier_in_batch(worker, i))
-            worker->totals.nseen++;
-        else
-            take_new(worker, i, true);
-    }
-    if (doubtful) add_skipped(worker);
-    write_output(worker);
-    if (connection_stop) stop(worker, EXIT_INTERRUPTED);
-    fail(worker, worker->connection.why, NULL);
+/* Prints a line if it is new, or might be. False if it was not asked for, and never will be. */
+static bool take_answer(struct worker *worker, size_t i) {
+    const struct answer *answer = &worker->answers[i];
+    if (answer->verdict == UNANSWERED && !answer->doubtful) return false;
+    if (answer->verdict == REFUSED)
+        worker->totals.nrefused++;
+    else if (answer->verdict == NEW)
+        take_new(worker, i, false);
+    else if (answer->doubtful && !earlier_in_batch(worker, i))
+        take_new(worker, i, true);
+    else
+        worker->totals.nseen++;
+    return true;
 }
 
-static _Noreturn void end_unexpected(struct worker *worker) {
-    connection_explain(&worker->connection, "the server answers something unexpected", worker->key);
-    end_unanswered(worker, true);
+/* Deals with the lines from the first one that was not asked for. Others behind it may have been
+ * marked in other partitions: they are printed, but not counted, as the input is to be continued
+ * before them. */
+static void take_behind(struct worker *worker, size_t first) {
+    const struct totals counted = worker->totals;
+    const size_t nprinted = worker->nprinted;
+    worker->skipped = (struct totals){.nempty = worker->places[first].nempty,
+                                      .ntoo_long = worker->places[first].ntoo_long};
+    for (size_t i = first; i < worker->nlines; i++) take_answer(worker, i);
+    worker->totals = counted;
+    add_skipped(worker);
+    if (worker->nprinted == nprinted) return;
+    say(worker);
+    fprintf(stderr,
+            "%zu new lines behind line %llu are printed as well, since their partitions"
+            " answered; begin again at line %llu, and they will not come again\n",
+            worker->nprinted - nprinted, worker->places[first].number,
+            worker->places[first].number);
 }
+
+static void take_answers(struct worker *worker) {
+    size_t i = 0;
+    while (i < worker->nlines && take_answer(worker, i)) i++;
+    if (i < worker->nlines)
+        take_behind(worker, i);
+    else
+        add_skipped(worker);
+    write_output(worker);
+}
+
+static void set_answers(struct worker *worker, struct answer answer) {
+    for (size_t i = 0; i < worker->nlines; i++) worker->answers[i] = answer;
+}
+
+/* ---- an ordinary filter ---- */
 
 /* Asks with these words before the lines. */
 static redisReply *ask(struct worker *worker, const char *const *words, bool *doubtful) {
@@ -275,19 +330,22 @@ static void say_missing(struct worker *worker) {
                 "filter '%s' has vanished, after %llu lines; making it anew, for %s lines with an "
                 "error "
                 "rate of %s. Lines that were printed before may come again\n",
-                worker->key, sum(&worker->totals), worker->capacity, worker->error);
+                worker->key, sum(&worker->totals), worker->capacity, worker->plan.error);
     else if (!worker->quiet)
         fprintf(stderr,
                 "there is no filter '%s' yet; making it, for %s lines with an error rate of %s\n",
-                worker->key, worker->capacity, worker->error);
+                worker->key, worker->capacity, worker->plan.error);
 }
 
-/* The answers to a batch. The filter is made only when it is known to be missing, and that is said.
+/* The reply to a batch. The filter is made only when it is known to be missing, and that is said.
  * */
-static redisReply *ask_for_lines(struct worker *worker, bool *doubtful) {
+static redisReply *ask_or_make(struct worker *worker, bool *doubtful) {
     const char *const insert[] = {"BF.INSERT", worker->key, "NOCREATE", "ITEMS", NULL};
-    const char *const create[] = {"BF.INSERT", worker->key,   "CAPACITY", worker->capacity,
-                                  "ERROR",     worker->error, "ITEMS",    NULL};
+    const char *create[HEAD + 1] = {"BF.INSERT",      worker->key, "CAPACITY",
+                                    worker->capacity, "ERROR",     worker->plan.error};
+    size_t n = 6;
+    for (size_t i = 0; worker->plan.words[i]; i++) create[n++] = worker->plan.words[i];
+    create[n] = "ITEMS";
     bool again = false;
     redisReply *reply = ask(worker, insert, doubtful);
     if (reply && reply->type == REDIS_REPLY_ERROR && strcmp(reply->str, "ERR not found") == 0) {
@@ -296,45 +354,130 @@ static redisReply *ask_for_lines(struct worker *worker, bool *doubtful) {
         reply = ask(worker, create, &again);
     }
     *doubtful = *doubtful || again;
-    if (reply && reply->type == REDIS_REPLY_ERROR)
-        connection_explain(&worker->connection, reply->str, worker->key);
-    if (!reply || reply->type == REDIS_REPLY_ERROR) end_unanswered(worker, *doubtful);
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != worker->nlines)
-        end_unexpected(worker);
-    worker->known = true;
     return reply;
 }
 
-static void send_batch(struct worker *worker) {
+/* Fills in the answers. Returns why some are missing, or NULL. */
+static const char *ask_filter(struct worker *worker) {
+    struct connection *connection = &worker->connection;
     bool doubtful;
-    make_room(worker);
-    check_output(worker);
-    redisReply *reply = ask_for_lines(worker, &doubtful);
-    const char *refusal = NULL;
-    unsigned long long first_refused = 0;
+    redisReply *reply = ask_or_make(worker, &doubtful);
+    set_answers(worker, (struct answer){UNANSWERED, doubtful});
+    if (!reply) return connection->why;
+    if (reply->type == REDIS_REPLY_ERROR) {
+        connection_explain(connection, reply->str, worker->key);
+        freeReplyObject(reply);
+        return connection->why;
+    }
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != worker->nlines) {
+        set_answers(worker, (struct answer){UNANSWERED, true});
+        connection_explain(connection, "the server answers something unexpected", worker->key);
+        freeReplyObject(reply);
+        return connection->why;
+    }
+    worker->known = true;
     for (size_t i = 0; i < worker->nlines; i++) {
         const redisReply *answer = reply->element[i];
-        if (answer->type == REDIS_REPLY_ERROR) {
-            if (!refusal) first_refused = worker->numbers[i];
-            if (!refusal) refusal = answer->str;
-            worker->totals.nrefused++;
-        } else if (answer->integer == 1) {
-            take_new(worker, i, false);
-        } else if (doubtful && !earlier_in_batch(worker, i)) {
-            take_new(worker, i, true);
-        } else {
-            worker->totals.nseen++;
+        worker->answers[i].verdict = verdict_of(answer);
+        if (answer->type == REDIS_REPLY_ERROR && !worker->refusal[0]) {
+            connection_explain(connection, answer->str, worker->key);
+            snprintf(worker->refusal, sizeof worker->refusal, "%s", connection->why);
         }
     }
-    add_skipped(worker);
-    write_output(worker);
-    if (refusal) {
-        connection_explain(&worker->connection, refusal, worker->key);
-        say(worker);
-        fprintf(stderr, "line %llu was refused: %s\n", first_refused, worker->connection.why);
-        stop(worker, EXIT_FAILED);
-    }
     freeReplyObject(reply);
+    return NULL;
+}
+
+/* Says it if the key is the plan of a partitioned filter, which is not a filter by itself. */
+static void explain_plan(struct worker *worker) {
+    const char *argv[] = {"GET", worker->key};
+    const size_t lengths[] = {strlen(argv[0]), strlen(argv[1])};
+    bool doubtful;
+    struct plan plan;
+    redisReply *reply = connection_ask(&worker->connection, 2, argv, lengths, &doubtful);
+    if (reply && reply->type == REDIS_REPLY_STRING &&
+        !plan_read(&plan, reply->str, (size_t)reply->len))
+        snprintf(worker->connection.why, sizeof worker->connection.why,
+                 "%s is a partitioned filter: give --partitions %u", worker->key, plan.npartitions);
+    if (reply) freeReplyObject(reply);
+}
+
+/* Tells now, rather than at the first line, if there is no server, no module or no right to use it.
+ * Returns what is wrong, or NULL. */
+static const char *look(struct worker *worker) {
+    const char *argv[] = {"BF.CARD", worker->key};
+    const size_t lengths[] = {strlen(argv[0]), strlen(argv[1])};
+    bool doubtful;
+    redisReply *reply = connection_ask(&worker->connection, 2, argv, lengths, &doubtful);
+    if (!reply) return worker->connection.why;
+    /* To add lines is all that a worker must be allowed to do. */
+    const bool refused = reply->type == REDIS_REPLY_ERROR && !connection_refused(reply, "NOPERM ");
+    if (refused) connection_explain(&worker->connection, reply->str, worker->key);
+    if (connection_refused(reply, "WRONGTYPE ")) explain_plan(worker);
+    freeReplyObject(reply);
+    return refused ? worker->connection.why : NULL;
+}
+
+/* ---- a partitioned filter ---- */
+
+static void report(void *reporter, const char *message) {
+    say(reporter);
+    fprintf(stderr, "%s\n", message);
+}
+
+static const char *open_partitions(struct worker *worker) {
+    struct partitions *partitions = &worker->partitions;
+    partitions->report = report;
+    partitions->reporter = worker;
+    if (!partitions_open(partitions, &worker->connection, worker->key, &worker->plan,
+                         &worker->wanted, worker->batch))
+        return partitions->cluster.why;
+    if (worker->quiet || partitions->nmade == 0) return NULL;
+    say(worker);
+    if (partitions->made)
+        fprintf(stderr,
+                "there is no filter '%s' yet; making it, of %u partitions, for %llu lines with an "
+                "error rate of %s\n",
+                worker->key, partitions->plan.npartitions, partitions->plan.capacity,
+                partitions->plan.error);
+    else
+        fprintf(stderr,
+                "%zu of the %u partitions of filter '%s' were not there, and are made. Unless "
+                "another worker has just begun with it, lines that were printed before may come "
+                "again\n",
+                partitions->nmade, partitions->plan.npartitions, worker->key);
+    return NULL;
+}
+
+static const char *ask_partitions(struct worker *worker) {
+    struct partitions *partitions = &worker->partitions;
+    const bool complete = partitions_ask(partitions, worker->argv + HEAD, worker->lengths + HEAD,
+                                         worker->nlines, worker->answers);
+    snprintf(worker->refusal, sizeof worker->refusal, "%s", partitions->refusal);
+    return complete ? NULL : partitions->cluster.why;
+}
+
+/* ---- all lines ---- */
+
+static _Noreturn void end(struct worker *worker, const char *why) {
+    if (connection_stop) stop(worker, EXIT_INTERRUPTED);
+    fail(worker, why, NULL);
+}
+
+static void send_batch(struct worker *worker) {
+    make_room(worker);
+    check_output(worker);
+    const char *why = worker->plan.npartitions > 0 ? ask_partitions(worker) : ask_filter(worker);
+    take_answers(worker);
+    size_t refused = 0;
+    while (refused < worker->nlines && worker->answers[refused].verdict != REFUSED) refused++;
+    if (refused < worker->nlines) {
+        say(worker);
+        fprintf(stderr, "line %llu was refused: %s\n", worker->places[refused].number,
+                worker->refusal);
+    }
+    if (why) end(worker, why);
+    if (refused < worker->nlines) stop(worker, EXIT_FAILED);
 }
 
 /* Takes lines until the batch is full. False if there are no more at the moment. */
@@ -345,7 +488,8 @@ static bool fill_batch(struct worker *worker) {
         size_t *length = &worker->lengths[HEAD + i];
         switch (input_take(&worker->input, &worker->argv[HEAD + i], length)) {
         case LINE_TAKEN:
-            worker->numbers[worker->nlines++] = worker->input.number;
+            worker->places[worker->nlines++] = (struct place){
+                worker->input.number, worker->skipped.nempty, worker->skipped.ntoo_long};
             break;
         case LINE_EMPTY:
             worker->skipped.nempty++;
@@ -383,22 +527,6 @@ static void work(struct worker *worker) {
     if (connection_stop) stop(worker, EXIT_INTERRUPTED);
 }
 
-/* Tells now, rather than at the first line, if there is no server, no module or no right to use it.
- * */
-static void look(struct worker *worker) {
-    const char *argv[] = {"BF.CARD", worker->key};
-    const size_t lengths[] = {strlen(argv[0]), strlen(argv[1])};
-    bool doubtful;
-    redisReply *reply = connection_ask(&worker->connection, 2, argv, lengths, &doubtful);
-    /* To add lines is all that a worker must be allowed to do. */
-    const bool permitted =
-        !reply || reply->type != REDIS_REPLY_ERROR || strncmp(reply->str, "NOPERM ", 7) != 0;
-    if (reply && reply->type == REDIS_REPLY_ERROR)
-        connection_explain(&worker->connection, reply->str, worker->key);
-    if (!reply || (permitted && reply->type == REDIS_REPLY_ERROR)) end_unanswered(worker, false);
-    freeReplyObject(reply);
-}
-
 /* ---- */
 
 static const char usage[] =
@@ -407,7 +535,13 @@ static const char usage[] =
     "  -k, --key NAME        name of the filter (seen)\n"
     "  -e, --error RATE      for a new filter: share of new lines that may be missed (1e-6)\n"
     "  -c, --capacity N      for a new filter: number of lines to plan for (10000000)\n"
-    "  -b, --batch N         lines per command (1000)\n"
+    "      --partitions N    spread the filter over N keys, 1 to 1024, of a cluster or one "
+    "server;\n"
+    "                        the others of all workers must agree (docs/partitions.md)\n"
+    "      --window SECONDS  for a new filter: forget lines after this time\n"
+    "      --slices N        for a new filter: steps in which a window is forgotten\n"
+    "      --sliding         for a new filter: a line that comes again is remembered anew\n"
+    "  -b, --batch N         lines per command, or for all partitions together (1000)\n"
     "  -m, --max-line BYTES  skip longer lines, with a message (64 MB)\n"
     "  -P, --progress        show progress on stderr, even if it is not a terminal\n"
     "  -q, --quiet           no progress, and no message when the filter is created\n"
@@ -433,13 +567,16 @@ static long number(const char *text, long max) {
     return value;
 }
 
-static const char *rate(const char *text) {
-    char *end;
-    const double value = strtod(text, &end);
-    if (end == text || *end || !(value > 0 && value < 1))
+static double rate(const char *text) {
+    char *rest;
+    const double value = strtod(text, &rest);
+    if (rest == text || *rest || !(value > 0 && value < 1))
         refuse("not an error rate between 0 and 1", text);
-    return text;
+    return value;
 }
+
+/* Options without a letter. */
+enum { OPTION_PARTITIONS = 256, OPTION_WINDOW, OPTION_SLICES, OPTION_SLIDING };
 
 static void take_option(struct worker *worker, int option) {
     const char *problem;
@@ -449,10 +586,24 @@ static void take_option(struct worker *worker, int option) {
     } else if (option == 'k') {
         worker->key = optarg;
     } else if (option == 'e') {
-        worker->error = rate(optarg);
+        plan_set_error(&worker->plan, rate(optarg));
+        /* As it was written, in messages and for the server; if that is not absurdly long. */
+        if (strlen(optarg) < sizeof worker->plan.error) strcpy(worker->plan.error, optarg);
+        worker->wanted.error = true;
     } else if (option == 'c') {
-        number(optarg, MAX_CAPACITY);
-        worker->capacity = optarg;
+        worker->plan.capacity = (unsigned long long)number(optarg, (long)PLAN_MAX_CAPACITY);
+        worker->wanted.capacity = true;
+    } else if (option == OPTION_PARTITIONS) {
+        worker->plan.npartitions = (unsigned)number(optarg, PLAN_MAX_PARTITIONS);
+        worker->wanted.partitions = true;
+    } else if (option == OPTION_WINDOW) {
+        number(optarg, MAX_SECONDS);
+        worker->window = optarg;
+    } else if (option == OPTION_SLICES) {
+        number(optarg, INT_MAX);
+        worker->slices = optarg;
+    } else if (option == OPTION_SLIDING) {
+        worker->sliding = true;
     } else if (option == 'b') {
         worker->batch = (size_t)number(optarg, MAX_BATCH);
     } else if (option == 'm') {
@@ -470,36 +621,60 @@ static void take_option(struct worker *worker, int option) {
     }
 }
 
+/* The words for a filter with a window, and what does not go together. */
+static void check_arguments(struct worker *worker) {
+    const char **words = worker->plan.words;
+    const char *problem = connection_check(&worker->connection);
+    if (!problem && (worker->slices || worker->sliding) && !worker->window)
+        problem = "--slices and --sliding are for filters with a --window";
+    if (!problem && worker->plan.npartitions > 0) problem = plan_check_name(worker->key);
+    if (problem) refuse(problem, NULL);
+    size_t n = 0;
+    if (worker->window) words[n++] = "WINDOW", words[n++] = worker->window;
+    if (worker->slices) words[n++] = "SLICES", words[n++] = worker->slices;
+    if (worker->sliding) words[n++] = "SLIDING";
+    worker->wanted.words = n > 0;
+    /* Words of a plan are separated by blanks, and others read them. */
+    if (worker->plan.npartitions > 0) plan_set_error(&worker->plan, rate(worker->plan.error));
+    snprintf(worker->capacity, sizeof worker->capacity, "%llu", worker->plan.capacity);
+    if (worker->quiet) worker->progress = false;
+}
+
 static void read_arguments(struct worker *worker, int argc, char **argv) {
-    static const struct option options[] = {CONNECTION_LONG,
-                                            {"key", required_argument, NULL, 'k'},
-                                            {"error", required_argument, NULL, 'e'},
-                                            {"capacity", required_argument, NULL, 'c'},
-                                            {"batch", required_argument, NULL, 'b'},
-                                            {"max-line", required_argument, NULL, 'm'},
-                                            {"progress", no_argument, NULL, 'P'},
-                                            {"quiet", no_argument, NULL, 'q'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        CONNECTION_LONG,
+        {"key", required_argument, NULL, 'k'},
+        {"error", required_argument, NULL, 'e'},
+        {"capacity", required_argument, NULL, 'c'},
+        {"partitions", required_argument, NULL, OPTION_PARTITIONS},
+        {"window", required_argument, NULL, OPTION_WINDOW},
+        {"slices", required_argument, NULL, OPTION_SLICES},
+        {"sliding", no_argument, NULL, OPTION_SLIDING},
+        {"batch", required_argument, NULL, 'b'},
+        {"max-line", required_argument, NULL, 'm'},
+        {"progress", no_argument, NULL, 'P'},
+        {"quiet", no_argument, NULL, 'q'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
     int option;
     while ((option = getopt_long(argc, argv, CONNECTION_SHORT "k:e:c:b:m:Pqh", options, NULL)) !=
            -1)
         take_option(worker, option);
     if (optind < argc) take_option(worker, '?');
-    const char *problem = connection_check(&worker->connection);
-    if (problem) refuse(problem, NULL);
-    if (worker->quiet) worker->progress = false;
+    check_arguments(worker);
 }
 
 static void start(struct worker *worker) {
     const size_t n = HEAD + worker->batch;
     worker->argv = malloc(n * sizeof *worker->argv);
     worker->lengths = malloc(n * sizeof *worker->lengths);
-    worker->numbers = malloc(worker->batch * sizeof *worker->numbers);
-    if (!worker->argv || !worker->lengths || !worker->numbers)
+    worker->places = malloc(worker->batch * sizeof *worker->places);
+    worker->answers = malloc(worker->batch * sizeof *worker->answers);
+    if (!worker->argv || !worker->lengths || !worker->places || !worker->answers)
         fail(worker, "cannot start", "no memory");
     catch_signals();
-    look(worker);
+    const char *why = worker->plan.npartitions > 0 ? open_partitions(worker) : look(worker);
+    if (why) end(worker, why);
 }
 
 /* Returns the exit status. */
@@ -509,19 +684,20 @@ static int finish(struct worker *worker) {
         say(worker);
         print_totals(totals, "\n");
     }
+    if (worker->plan.npartitions > 0) partitions_free(&worker->partitions);
     connection_free(&worker->connection);
     free(worker->input.buffer);
     free(worker->output);
     free(worker->argv);
     free(worker->lengths);
-    free(worker->numbers);
+    free(worker->places);
+    free(worker->answers);
     return totals->ntoo_long > 0 ? EXIT_TOO_LONG : 0;
 }
 
 int main(int argc, char **argv) {
     struct worker worker = {.key = "seen",
-                            .error = "1e-6",
-                            .capacity = "10000000",
+                            .plan = {.error = "1e-6", .capacity = 10000000},
                             .batch = 1000,
                             .input = {.nlongest = 64 << 20},
                             .progress = isatty(STDERR_FILENO),

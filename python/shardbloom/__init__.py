@@ -10,6 +10,16 @@
 
 from shardbloom.connection import Address, Failure
 from shardbloom.filter import Filter, NotAdded
+from shardbloom.partitioned import NotReplicated, PartitionedFilter
+from shardbloom.plan import PlanError
 
-__all__ = ["Address", "Failure", "Filter", "NotAdded"]
+__all__ = [
+    "Address",
+    "Failure",
+    "Filter",
+    "NotAdded",
+    "NotReplicated",
+    "PartitionedFilter",
+    "PlanError",
+]
 __version__ = "1.0.0"

@@ -136,6 +136,40 @@ class Address:
         return redis.Redis(host=self.host, port=self.port, socket_keepalive=True, **options)
 
 
+@dataclasses.dataclass(frozen=True)
+class ClientAddress(Address):
+    """Where a client of redis-py is connected to. Other nodes are reached with the same options."""
+
+    pool: Any = dataclasses.field(default=None, repr=False)
+    elsewhere: bool = False  # not the client's own server
+
+    @classmethod
+    def of(cls, client: Any) -> ClientAddress:
+        pool = client.connection_pool
+        given = pool.connection_kwargs
+        return cls(
+            host=given.get("host") or cls.host,
+            port=int(given.get("port") or cls.port),
+            path=given.get("path"),
+            db=given.get("db"),
+            pool=pool,
+        )
+
+    def at(self, host: str, port: int) -> Address:
+        return dataclasses.replace(self, host=host, port=port, path=None, elsewhere=True)
+
+    def client(
+        self, db: Optional[int] = None, timeout: float = 60, **options: Any
+    ) -> redis.Redis[bytes]:
+        if not self.elsewhere:
+            return redis.Redis(connection_pool=self.pool)
+        options = {**self.pool.connection_kwargs, **options, "host": self.host, "port": self.port}
+        kind = self.pool.connection_class
+        if options.pop("path", None) is not None:
+            kind = redis.Connection
+        return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=kind, **options))
+
+
 def database_number(text: Optional[str]) -> Optional[int]:
     """The database of a URL. Raises Failure if it is no number."""
     if text is None:

@@ -12,12 +12,11 @@ import hashlib
 import json
 import logging
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple, Union
 from weakref import WeakKeyDictionary
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import ClusterDownError, ReadOnlyError, TryAgainError
 from redis.retry import Retry
 from scrapy import Request, Spider
 from scrapy.dupefilters import BaseDupeFilter
@@ -28,20 +27,17 @@ from scrapy.utils.python import to_bytes, to_unicode
 from scrapy.utils.request import referer_str
 from w3lib.url import canonicalize_url
 
-from shardbloom.cluster import Servers
+from shardbloom.cluster import Servers, not_yet, unreachable
 from shardbloom.connection import Address, Failure, explain
 from shardbloom.filter import Filter, NotAdded
+from shardbloom.partitioned import PartitionedFilter
+from shardbloom.plan import PlanError
 
 logger = logging.getLogger(__name__)
 
 BATCH = 500  # requests per command of unseen()
 MARK = "shardbloom_new"  # in the meta of a request: the fingerprint that unseen() has marked for it
 LONGEST_PAUSE_SECONDS = 2.0
-
-# The server has answered, and has done nothing: it will do it later.
-NOT_YET = (redis.BusyLoadingError, TryAgainError, ReadOnlyError, ClusterDownError)
-NOT_YET_WORDS = ("BUSY ", "MASTERDOWN ", "CLUSTERDOWN ", "TRYAGAIN ")
-UNREACHABLE = (redis.ConnectionError, redis.TimeoutError)
 
 _filters: WeakKeyDictionary[Any, BloomDupeFilter] = WeakKeyDictionary()  # by crawler
 
@@ -82,20 +78,6 @@ def fingerprinter(name: str, crawler: Any) -> Callable[[Request], str]:
 # ---- the server ----
 
 
-class ClusterClient:
-    """As much of a client of redis-py as Filter uses; in a cluster it goes where the key is."""
-
-    def __init__(self, address: Address, timeout: float):
-        self.servers = Servers(address, timeout)
-
-    def execute_command(self, name: str, key: str, *words: Any) -> Any:
-        return self.servers.command(key, name, key, *words)
-
-    def close(self) -> None:
-        for node in [self.servers.first, *self.servers._nodes.values()]:
-            node.client().connection_pool.disconnect()
-
-
 def client_from(settings: Any) -> Any:
     """The server of BLOOM_URL; else that of scrapy-redis's settings, with their meaning there.
 
@@ -106,7 +88,7 @@ def client_from(settings: Any) -> Any:
     timeout = settings.getfloat("BLOOM_TIMEOUT", 5)
     if settings.get("BLOOM_URL"):
         try:
-            return ClusterClient(Address.from_url(settings.get("BLOOM_URL")), timeout)
+            return Servers(Address.from_url(settings.get("BLOOM_URL")), timeout, patience=timeout)
         except Failure as failure:
             raise NotConfigured(f"BLOOM_URL: {failure}") from None
     options: Dict[str, Any] = {
@@ -134,16 +116,9 @@ def client_from(settings: Any) -> Any:
     return kind.from_url(url, **options) if url else kind(**options)
 
 
-def not_yet(error: Exception) -> bool:
-    """Whether the server has answered that it can't do it at the moment. It has done nothing then."""
-    return isinstance(error, NOT_YET) or str(error).startswith(NOT_YET_WORDS)
-
-
 def passing(error: Exception) -> bool:
     """Whether it may help to try again."""
-    return not_yet(error) or (
-        isinstance(error, UNREACHABLE) and not isinstance(error, redis.AuthenticationError)
-    )
+    return not_yet(error) or unreachable(error)
 
 
 # ---- the filter ----
@@ -162,22 +137,29 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         self.retries = settings.getint("BLOOM_RETRIES", 6)
         self.debug = settings.getbool("DUPEFILTER_DEBUG")
         self.fingerprint = fingerprinter(settings.get("BLOOM_FINGERPRINT", "scrapy"), crawler)
-        options = settings.get("BLOOM_OPTIONS") or ()
-        self.filter = Filter(
-            client_from(settings),
-            key,
-            error=settings.getfloat("BLOOM_ERROR_RATE", 1e-6),
-            capacity=settings.getint("BLOOM_CAPACITY", 10_000_000),
-            options=options.split() if isinstance(options, str) else options,
-            on_created=self.created,
-            batch=BATCH,
-        )
+        self.filter = self.filter_from(settings, key)
         self.logdupes = True
         self.lost = False
         self.silent_until = (
             0.0  # monotonic seconds; a server that has just not answered is not asked before
         )
         _filters[crawler] = self
+
+    def filter_from(self, settings: Any, key: str) -> Union[Filter, PartitionedFilter]:
+        client = client_from(settings)
+        words = settings.get("BLOOM_OPTIONS") or ()
+        options: Dict[str, Any] = {
+            "error": settings.getfloat("BLOOM_ERROR_RATE", 1e-6),
+            "capacity": settings.getint("BLOOM_CAPACITY", 10_000_000),
+            "options": words.split() if isinstance(words, str) else words,
+            "on_created": self.created,
+            "batch": BATCH,
+        }
+        partitions = settings.getint("BLOOM_PARTITIONS", 0)
+        if not partitions:
+            return Filter(client, key, **options)
+        patience = settings.getfloat("BLOOM_TIMEOUT", 5)
+        return PartitionedFilter(client, key, partitions=partitions, patience=patience, **options)
 
     @classmethod
     def from_crawler(cls, crawler: Any) -> BloomDupeFilter:
@@ -211,7 +193,7 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
                 )
             self.lost = False
         except redis.RedisError as error:
-            if self.on_lost == "close":
+            if self.on_lost == "close" or isinstance(error, PlanError):
                 logger.critical("%s", self.words(error))
                 raise
             self.give_up(error)
@@ -235,7 +217,7 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         self.ask(self.filter.delete)
 
     def close(self, reason: str = "") -> None:
-        self.filter.client.close()
+        (self.filter if isinstance(self.filter, PartitionedFilter) else self.filter.client).close()
 
     def log(self, request: Request, spider: Spider) -> None:
         if self.debug:
@@ -265,22 +247,36 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         """The same for one command's worth."""
         fingerprints = [self.fingerprint(request) for request in batch]
         answers: List[Optional[bool]] = [None] * len(batch)
-        doubtful = False
+        doubtful: Set[int] = set()
+
+        def add_rest() -> None:
+            """What has an answer, as from other nodes of a cluster, keeps it."""
+            rest = [index for index, answer in enumerate(answers) if answer is None]
+            failure: Optional[NotAdded] = None
+            found: List[Any] = []
+            try:
+                found = self.filter.add_many([fingerprints[index] for index in rest])
+            except NotAdded as error:
+                failure, found = error, error.answers
+            for index, answer in zip(rest, found):
+                answers[index] = answer
+                if failure is not None and answer is None and not not_yet(failure.cause):
+                    doubtful.add(index)
+            if failure is not None:
+                raise failure
+
         if batch and not self.is_silent():
             try:
-                answers, doubtful = self.ask(lambda: self.filter.add_many(fingerprints))
-            except NotAdded as failure:
-                answers = failure.answers
-                self.give_up(failure.cause)
+                self.ask(add_rest)
             except redis.RedisError as error:
-                self.give_up(error)
+                self.give_up(error.cause if isinstance(error, NotAdded) else error)
         yielded = set()
-        for request, fingerprint, new in zip(batch, fingerprints, answers):
+        for index, (request, fingerprint) in enumerate(zip(batch, fingerprints)):
+            new = answers[index]
             if fingerprint in yielded:
                 self.stats.inc_value("bloom/seen")
-            elif new is None or self.count(
-                new, doubtful
-            ):  # without an answer it is not lost, but scheduled
+            elif new is None or self.count(new, index in doubtful):
+                # without an answer it is not lost, but scheduled
                 yielded.add(fingerprint)
                 yield request.replace(meta={**request.meta, MARK: fingerprint})
 
@@ -319,8 +315,8 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         self.stats.inc_value("bloom/new" if new else "bloom/seen")
         return new
 
-    def created(self, made: Filter) -> None:
-        """Filter calls this when it has found none. It has said so in the log."""
+    def created(self, made: Union[Filter, PartitionedFilter]) -> None:
+        """The filter calls this when it has found none. It has said so in the log."""
         self.stats.inc_value("bloom/created")
         self.stats.set_value("bloom/vanished", made.nvanished)
 

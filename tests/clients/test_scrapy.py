@@ -27,6 +27,8 @@ from result import run_tests
 
 sys.path.insert(0, os.path.join(server.ROOT, "python"))
 
+from shardbloom import PlanError  # noqa: E402
+from shardbloom.plan import partition_of  # noqa: E402
 from shardbloom.scrapy import BloomDupeFilter, unseen  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -333,6 +335,44 @@ class DupeFilter(DupeFilterTest):
         self.assertFalse(bloom.request_seen(scrapy.Request("http://a/")))
         self.assertTrue(bloom.request_seen(scrapy.Request("http://a/")))
         self.assertTrue(self.server.redis.exists("news:bloomfilter"))
+
+
+    def test_partitions(self):
+        bloom, crawler = self.filter(BLOOM_PARTITIONS=8, BLOOM_CAPACITY=5000, BLOOM_OPTIONS="EXPANSION 4")
+        bloom.open()
+        self.assertEqual(self.server.redis.get("news:seen"), b"partitioned-filter 1 8 1e-06 5000 EXPANSION 4")
+        requests = [scrapy.Request("http://a/%d" % n) for n in range(100)]
+        self.assertFalse(bloom.request_seen(requests[0]))
+        self.assertTrue(bloom.request_seen(requests[0]))
+        self.assertEqual([r.url for r in bloom.unseen(requests)], [r.url for r in requests[1:]])
+        self.assertEqual(self.count(crawler, "new"), 100)
+        # Another wish ends the crawl before it begins, even where a lost server would be tolerated.
+        for settings in ({"BLOOM_PARTITIONS": 9}, {"BLOOM_PARTITIONS": 8, "BLOOM_ERROR_RATE": 0.1}):
+            other, _ = self.filter(BLOOM_CAPACITY=5000, BLOOM_ON_LOST="crawl", **settings)
+            with self.assertRaises(PlanError):
+                other.open()
+        # An ordinary filter does not take it for its own, nor the other way round.
+        plain, _ = self.filter()
+        with self.assertRaises(redis.ResponseError):
+            plain.open()
+        bloom.clear()
+        self.assertEqual(list(self.server.redis.scan_iter("news:*")), [])
+
+    def test_of_partitions_only_what_has_no_answer_is_doubtful(self):
+        faults = Faults(self.server.port)
+        self.addCleanup(faults.close)
+        bloom, crawler = self.filter(BLOOM_URL="redis://127.0.0.1:%d" % faults.port, BLOOM_PARTITIONS=4)
+        bloom.open()
+        requests = [scrapy.Request("http://a/%d" % n) for n in range(80)]
+        of = [partition_of(bloom.fingerprint(r).encode(), 4) for r in requests]
+        order = list(dict.fromkeys(of))
+        known = [r for r, p in zip(requests, of) if p == order[0]]
+        self.assertEqual(len(list(bloom.unseen(known))), len(known))
+        faults.cut(3)  # the third is carried out and not answered, the fourth does not arrive
+        found = {r.url for r in bloom.unseen(requests)}
+        self.assertEqual(found, {r.url for r, p in zip(requests, of) if p != order[0]})
+        self.assertEqual(self.count(crawler, "doubtful"), of.count(order[2]))
+        self.assertEqual(self.count(crawler, "seen"), len(known))
 
 
 class Fingerprints(DupeFilterTest):

@@ -5,88 +5,21 @@
 import json
 import os
 import sys
-import time
 import unittest
 import unittest.mock
 
 import redis
 
 import server
+from cluster import Cluster
 from result import run_tests
 from tool import run
 
-from shardbloom.cluster import Redirection, Servers, redirection, slot_of
+from shardbloom.cluster import Redirection, Servers, redirection
 from shardbloom.connection import Address
 from shardbloom.filter import Filter
 
 NAMES = ["seen:%d" % n for n in range(12)]
-
-
-class Cluster:
-    """Three primaries that share the slots."""
-
-    def __init__(self):
-        self.nodes, buses = [], []
-        for _ in range(3):
-            buses.append(server.free_port())
-            self.nodes.append(
-                server.Server(
-                    "--cluster-enabled",
-                    "yes",
-                    "--cluster-node-timeout",
-                    "5000",
-                    "--cluster-port",
-                    str(buses[-1]),
-                )
-            )
-        bounds = [0, 5461, 10923, 16384]
-        for i, node in enumerate(self.nodes):
-            node.redis.execute_command("CLUSTER", "ADDSLOTSRANGE", bounds[i], bounds[i + 1] - 1)
-            node.redis.execute_command("CLUSTER", "SET-CONFIG-EPOCH", i + 1)
-            node.redis.execute_command("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port, buses[0])
-        self.ids = [node.redis.execute_command("CLUSTER", "MYID").decode() for node in self.nodes]
-        end = time.monotonic() + server.WAIT
-        while not all(self.is_ready(node) for node in self.nodes):
-            assert time.monotonic() < end, "the cluster does not come up"
-            time.sleep(0.05)
-
-    @staticmethod
-    def is_ready(node):
-        text = node.redis.execute_command("CLUSTER", "INFO")
-        text = (
-            text
-            if isinstance(text, str)
-            else (
-                text.decode()
-                if isinstance(text, bytes)
-                else "\n".join("%s:%s" % pair for pair in text.items())
-            )
-        )
-        return "cluster_state:ok" in text and "cluster_known_nodes:3" in text
-
-    def of(self, key):
-        """The node that has a key's slot."""
-        return self.nodes[[slot_of(key) < bound for bound in (5461, 10923, 16384)].index(True)]
-
-    def stop(self):
-        for node in self.nodes:
-            node.stop()
-
-    def begin_migration(self, key):
-        """The slot of a key is on its way from its node to the next one. Returns both nodes."""
-        source = self.of(key)
-        at = self.nodes.index(source)
-        target, slot = self.nodes[(at + 1) % 3], slot_of(key)
-        target.redis.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", self.ids[at])
-        source.redis.execute_command(
-            "CLUSTER", "SETSLOT", slot, "MIGRATING", self.ids[(at + 1) % 3]
-        )
-        return source, target
-
-    def migrate(self, source, target, keys):
-        source.redis.execute_command(
-            "MIGRATE", "127.0.0.1", target.port, "", 0, 30000, "KEYS", *keys
-        )
 
 
 class InCluster(unittest.TestCase):
