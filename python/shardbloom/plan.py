@@ -9,7 +9,8 @@ import binascii
 import dataclasses
 import functools
 import math
-from typing import Dict, List, Sequence, Tuple, Union
+import re
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import redis
 
@@ -74,6 +75,12 @@ def name_bytes(name: Key) -> bytes:
 
 def partition_keys(name: bytes, npartitions: int) -> List[bytes]:
     return [b"%b:%d{%d}" % (name, p, tag) for p, tag in enumerate(tags(npartitions))]
+
+
+def partition_name(key: bytes) -> Optional[bytes]:
+    """The filter that a key may be a partition of, by the look of it."""
+    match = re.fullmatch(rb"([^{}]+):(?:0|[1-9]\d{0,3})\{(?:0|[1-9]\d*)\}", key, re.DOTALL)
+    return match[1] if match else None
 
 
 def ceil_sqrt(n: int) -> int:
