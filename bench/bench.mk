@@ -9,7 +9,8 @@ BENCH_RUN = CFLAGS='$(BENCH_FLAGS)' bench/run.py --module $(BENCH_MODULE) --load
 	--noop $(BENCH)/noop.so
 BENCH_TOOLS = ./shardbloom.so $(BENCH)/load $(BENCH)/ping $(BENCH)/noop.so
 
-.PHONY: bench bench-quick bench-latency bench-compare bench-instructions bench-core
+.PHONY: bench bench-quick bench-latency bench-compare bench-instructions bench-core \
+	bench-window
 
 bench: $(BENCH_TOOLS)
 	@$(BENCH_RUN) --form $(if $(QUICK),quick,full)
@@ -24,6 +25,10 @@ bench-instructions: $(BENCH_TOOLS)
 	@bench/instructions.py --load $(BENCH)/load ours=$(BENCH_MODULE) $(if $(PEER),peer=$(PEER)) \
 		$(MODULES)
 
+bench-window: $(BENCH_TOOLS) $(BENCH)/clock.so
+	@CFLAGS='$(BENCH_FLAGS)' bench/window.py --module $(BENCH_MODULE) --load $(BENCH)/load \
+		--clock $(BENCH)/clock.so
+
 bench-core: $(BENCH)/core
 	@bench/core.sh $<
 
@@ -34,6 +39,10 @@ $(BENCH)/load: bench/load.c bench/request.c bench/request.h
 $(BENCH)/ping: bench/ping.c
 	@mkdir -p $(@D)
 	$(CC) $(BENCH_FLAGS) -o $@ bench/ping.c
+
+$(BENCH)/clock.so: tests/preload/clock.c
+	@mkdir -p $(@D)
+	$(CC) $(BENCH_FLAGS) -shared -o $@ $<
 
 $(BENCH)/noop.so: bench/noop.c redismodule.h
 	@mkdir -p $(@D)
