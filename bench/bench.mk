@@ -25,9 +25,9 @@ bench-instructions: $(BENCH_TOOLS)
 	@bench/instructions.py --load $(BENCH)/load ours=$(BENCH_MODULE) $(if $(PEER),peer=$(PEER)) \
 		$(MODULES)
 
-bench-window: $(BENCH_TOOLS) $(BENCH)/clock.so
+bench-window: $(BENCH_TOOLS) build/clock.so
 	@CFLAGS='$(BENCH_FLAGS)' bench/window.py --module $(BENCH_MODULE) --load $(BENCH)/load \
-		--clock $(BENCH)/clock.so
+		--clock build/clock.so
 
 bench-core: $(BENCH)/core
 	@bench/core.sh $<
@@ -39,10 +39,6 @@ $(BENCH)/load: bench/load.c bench/request.c bench/request.h
 $(BENCH)/ping: bench/ping.c
 	@mkdir -p $(@D)
 	$(CC) $(BENCH_FLAGS) -o $@ bench/ping.c
-
-$(BENCH)/clock.so: tests/preload/clock.c
-	@mkdir -p $(@D)
-	$(CC) $(BENCH_FLAGS) -shared -o $@ $<
 
 $(BENCH)/noop.so: bench/noop.c redismodule.h
 	@mkdir -p $(@D)

@@ -30,7 +30,7 @@ from w3lib.url import canonicalize_url
 
 from shardbloom.cluster import Servers
 from shardbloom.connection import Address, Failure, explain
-from shardbloom.filter import Filter, NotAdded
+from shardbloom.filter import Filter, NotAdded, window_words
 
 logger = logging.getLogger(__name__)
 
@@ -134,6 +134,18 @@ def client_from(settings: Any) -> Any:
     return kind.from_url(url, **options) if url else kind(**options)
 
 
+def window_from(settings: Any) -> Tuple[Any, ...]:
+    """What BLOOM_WINDOW, BLOOM_SLICES and BLOOM_SLIDING say of a filter that must be created."""
+    try:
+        return window_words(
+            settings.getint("BLOOM_WINDOW") if settings.get("BLOOM_WINDOW") else None,
+            settings.getint("BLOOM_SLICES") if settings.get("BLOOM_SLICES") else None,
+            settings.getbool("BLOOM_SLIDING"),
+        )
+    except ValueError as error:
+        raise NotConfigured(f"BLOOM_WINDOW, BLOOM_SLICES or BLOOM_SLIDING: {error}") from None
+
+
 def not_yet(error: Exception) -> bool:
     """Whether the server has answered that it can't do it at the moment. It has done nothing then."""
     return isinstance(error, NOT_YET) or str(error).startswith(NOT_YET_WORDS)
@@ -168,7 +180,10 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
             key,
             error=settings.getfloat("BLOOM_ERROR_RATE", 1e-6),
             capacity=settings.getint("BLOOM_CAPACITY", 10_000_000),
-            options=options.split() if isinstance(options, str) else options,
+            options=(
+                *(options.split() if isinstance(options, str) else options),
+                *window_from(settings),
+            ),
             on_created=self.created,
             batch=BATCH,
         )

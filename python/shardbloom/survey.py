@@ -31,6 +31,8 @@ Name = Tuple[int, bytes]  # database, key
 class LayerState:
     """One layer. What the descriptor would tell is None if it could not be read."""
 
+    number: int = 0  # in the names of its shards
+    age: Optional[float] = None  # of a filter with a window: seconds since its slice began
     kind: Optional[int] = None
     block_bits: Optional[int] = None
     probes: Optional[int] = None
@@ -55,6 +57,10 @@ class FilterState:
     bytes: int = 0
     error: Optional[float] = None  # rate of false positives to expect now
     promised: Optional[float] = None
+    window: Optional[int] = None  # seconds for which items are remembered; None: for ever
+    slices: Optional[int] = None
+    sliding: Optional[bool] = None
+    age: Optional[int] = None  # seconds since the oldest slice began that counts
     lost: List[str] = dataclasses.field(default_factory=list)  # names of shards
     layers: List[LayerState] = dataclasses.field(default_factory=list)
     problem: Optional[str] = None  # why it can't be asked
@@ -137,15 +143,42 @@ def state_from(db: int, key: bytes, info: Any, shards: Any, raw: Any) -> Optiona
         descriptor = None if isinstance(raw, Exception) else Descriptor(raw)
     except FormatError:
         descriptor = None
-    layers = descriptor.layers if descriptor else []
     state.promised = descriptor.error if descriptor else None
-    for index in range(max(int(numbers["layers"] or 0), len(layers))):
-        mine = [shard for shard in found if shard["layer"] == index]
-        state.layers.append(layer_state(layers[index] if index < len(layers) else None, mine))
+    if numbers.get("window") is not None:
+        state.window, state.slices, state.age = (
+            int(numbers[name] or 0) for name in ("window", "slices", "age")
+        )
+        state.sliding = bool(numbers["sliding"])
+    state.layers = layer_states(descriptor, int(numbers["layers"] or 0), found, state.age)
     errors = [layer.error for layer in state.layers]
     if None not in errors:
         state.error = 1 - math.prod(1 - (error or 0) for error in errors)
     return state
+
+
+def layer_states(
+    descriptor: Optional[Descriptor], nlayers: int, shards: List[Dict[str, Any]], age: Optional[int]
+) -> List[LayerState]:
+    """All layers that count, of which the server says that there are nlayers. Those before them
+    are of slices that are over.
+    """
+    if not descriptor:
+        first = min((shard["layer"] for shard in shards), default=0) if age is not None else 0
+        layers: List[Optional[Layer]] = [None] * nlayers
+    else:
+        nover = max(len(descriptor.layers) - nlayers, 0) if descriptor.window else 0
+        first = descriptor.number(nover)
+        layers = list(descriptor.layers[nover:])
+    states = []
+    for number, layer in enumerate(layers, first):
+        mine = [shard for shard in shards if shard["layer"] == number]
+        state = layer_state(layer, mine)
+        state.number = number
+        oldest = layers[0]
+        if age is not None and layer and oldest:
+            state.age = age - (layer.began_ms - oldest.began_ms) / 1000
+        states.append(state)
+    return states
 
 
 def layer_state(layer: Optional[Layer], shards: List[Dict[str, Any]]) -> LayerState:

@@ -145,6 +145,9 @@ class Import:
             error=options.error,
             capacity=options.capacity or max(source.nelements, 100),
             batch=options.batch,
+            window=options.window,
+            slices=options.slices,
+            sliding=options.sliding,
         )
         names = "\0".join([place(source.servers), source.name, place(target), options.filter])
         digest = hashlib.sha256(names.encode(errors="surrogateescape")).hexdigest()
@@ -270,6 +273,18 @@ def arguments() -> argparse.Namespace:
         "--capacity", type=int, help="capacity of a new filter (default: the elements in the set)"
     )
     parser.add_argument(
+        "--window",
+        type=int,
+        metavar="SECONDS",
+        help="a new filter forgets what was added longer ago; the import itself counts as adding",
+    )
+    parser.add_argument(
+        "--slices", type=int, metavar="N", help="into which --window is cut (default: the server's)"
+    )
+    parser.add_argument(
+        "--sliding", action="store_true", help="with --window: adding an item again renews it"
+    )
+    parser.add_argument(
         "--batch", type=int, default=1000, help="elements per command (default: %(default)s)"
     )
     parser.add_argument(
@@ -298,6 +313,10 @@ def arguments() -> argparse.Namespace:
         parser.error("--error must be between 0 and 1")
     if options.capacity is not None and options.capacity < 1:
         parser.error("--capacity must be 1 or more")
+    if options.window is None and (options.slices is not None or options.sliding):
+        parser.error("--slices and --sliding need --window")
+    if options.window is not None and options.window < 1:
+        parser.error("--window must be 1 or more")
     return options
 
 
