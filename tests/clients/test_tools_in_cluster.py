@@ -25,7 +25,7 @@ NAMES = ["seen:%d" % n for n in range(12)]
 class Cluster:
     """Three primaries that share the slots."""
 
-    def __init__(self):
+    def __init__(self, clock_ms=None):
         self.nodes, buses = [], []
         for _ in range(3):
             buses.append(server.free_port())
@@ -37,6 +37,7 @@ class Cluster:
                     "5000",
                     "--cluster-port",
                     str(buses[-1]),
+                    clock_ms=clock_ms,
                 )
             )
         bounds = [0, 5461, 10923, 16384]

@@ -18,10 +18,12 @@ import tool
 from proxy import Proxy
 from result import run_tests
 from test_scrapy import Crawler
+from test_tools_in_cluster import Cluster
 
 sys.path.insert(0, os.path.join(server.ROOT, "python"))
 
 from shardbloom import Address, Filter  # noqa: E402
+from shardbloom.cluster import slot_of  # noqa: E402
 from shardbloom.format import Descriptor  # noqa: E402
 from shardbloom.scrapy import BloomDupeFilter  # noqa: E402
 
@@ -380,6 +382,35 @@ class Bforphans(WindowTest):
         out = self.hunt("--user", "cleaner", "-a", "secret", code=0)
         self.assertIn("0 orphans", out)
         self.assertIn("note: 1 filters can't be asked", out)
+
+
+class BforphansInCluster(unittest.TestCase):
+    def test_a_slot_on_the_move_is_left_alone(self):
+        cluster = Cluster(clock_ms=NOW)
+        self.addCleanup(cluster.stop)
+        node = cluster.of("seen")
+        words = ("WINDOW", 4 * DAY, "SLICES", 4, "SEED", 0)
+        node.redis.execute_command("BF.RESERVE", "seen", "1e-9", 1000, *words)
+        node.redis.execute_command("BF.ADD", "seen", "old")
+        shard = node.redis.execute_command("BF.SHARDS", "seen")[0][1]
+        string = node.redis.get(shard)
+        node.set_clock(NOW + 10 * DAY * 1000)
+        node.redis.execute_command("BF.ADD", "seen", "new")
+        end = time.monotonic() + server.WAIT
+        while node.redis.exists(shard):
+            self.assertLess(time.monotonic(), end)
+            time.sleep(0.01)
+        node.redis.set(shard, string)
+        source, target = cluster.begin_migration("seen")
+        hunt = ("bforphans", "-p", str(node.port), "--quiet", "--wait", "0", "--remove")
+        code, out, err = tool.run(*hunt)
+        self.assertEqual((code, source.redis.exists(shard)), (2, 1), out + err)
+        self.assertIn("1 shards were skipped, their slots are on the move", out)
+        for one in (source, target):
+            one.redis.execute_command("CLUSTER", "SETSLOT", slot_of("seen"), "STABLE")
+        code, out, err = tool.run(*hunt)
+        self.assertEqual((code, source.redis.exists(shard)), (0, 0), out + err)
+        self.assertEqual(source.redis.execute_command("BF.MEXISTS", "seen", "old", "new"), [0, 1])
 
 
 if __name__ == "__main__":

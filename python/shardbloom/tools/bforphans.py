@@ -27,7 +27,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from shardbloom import progress
-from shardbloom.cluster import Node, Servers, is_on_the_way, redirection
+from shardbloom.cluster import Node, Servers, is_on_the_way, redirection, slot_of
 from shardbloom.connection import ERROR, FOUND, add_options, address_from, run, shown
 from shardbloom.format import Descriptor, FormatError
 
@@ -118,6 +118,17 @@ class Windows:
         tag, number, layer = parts[1], int(parts[2], 16), int(parts[3])
         key, first = self.first.get((tag, number), (b"", 0))
         return Dropped(key, number.to_bytes(8, "little"), layer) if layer < first else None
+
+
+def moving_slots(node: Node) -> Set[int]:
+    """Slots of a cluster node that are on their way: a shard of a filter that lives may belong to
+    what is still elsewhere.
+    """
+    if not int(node.info("cluster").get("cluster_enabled", 0)):
+        return set()
+    text = node.command("CLUSTER", "NODES")
+    text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    return {int(slot) for slot in re.findall(r" \[([0-9]+)-[<>]-", text)}
 
 
 def descriptor_of(raw: Any) -> Optional[Descriptor]:
@@ -213,16 +224,19 @@ class Hunt:
         confirmed: Dict[Found, int] = {}
         for node, db, names in self.batches():
             lengths = answers(node, db, [("STRLEN", name) for name in names])
-            swept = self.is_swept(node) if self.dropped else True
+            swept = not self.dropped or self.is_swept(node)
+            moving = moving_slots(node) if self.dropped else set()
             for name, owner, nbytes in zip(names, owners(node, db, names), lengths):
                 if owner == b"orphan" and isinstance(nbytes, int):
                     confirmed[node, db, name] = nbytes
                     self.dropped.pop((node, db, name), None)
-                elif owner == b"live" and (node, db, name) in self.dropped:
-                    if nbytes and swept:
+                elif owner == b"live" and (node, db, name) in self.dropped and nbytes:
+                    if slot_of(name) in moving:
+                        self.nmoving += 1
+                    elif swept:
                         confirmed[node, db, name] = nbytes
                     else:
-                        self.ndying += bool(nbytes)
+                        self.ndying += 1
                 elif owner == b"moving" or nbytes == b"moving":
                     self.nmoving += 1
                 elif owner == b"dying":
