@@ -212,7 +212,7 @@ integration:
 	@scripts/run-tests $(INTEGRATION)
 test-clients:
 	@scripts/deps clients
-	$(build) all worker $(NODE_MODULES) $(filter-out %.py %.mjs,$(call chosen,$(CLIENTS)))
+	$(build) all worker $(LOADED) $(NODE_MODULES) $(filter-out %.py %.mjs,$(call chosen,$(CLIENTS)))
 	@scripts/run-tests --with tests/clients/with-server $(CLIENTS)
 test-servers:
 	@scripts/deps test

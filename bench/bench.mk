@@ -9,7 +9,8 @@ BENCH_RUN = CFLAGS='$(BENCH_FLAGS)' bench/run.py --module $(BENCH_MODULE) --load
 	--noop $(BENCH)/noop.so
 BENCH_TOOLS = ./shardbloom.so $(BENCH)/load $(BENCH)/ping $(BENCH)/noop.so
 
-.PHONY: bench bench-quick bench-latency bench-compare bench-instructions bench-core bench-cluster
+.PHONY: bench bench-quick bench-latency bench-compare bench-instructions bench-core \
+	bench-cluster bench-window
 
 bench: $(BENCH_TOOLS)
 	@$(BENCH_RUN) --form $(if $(QUICK),quick,full)
@@ -26,6 +27,10 @@ bench-instructions: $(BENCH_TOOLS)
 
 bench-cluster: ./shardbloom.so build/worker
 	@CFLAGS='$(BENCH_FLAGS)' bench/cluster.py --module $(BENCH_MODULE) --worker build/worker
+
+bench-window: $(BENCH_TOOLS) build/clock.so
+	@CFLAGS='$(BENCH_FLAGS)' bench/window.py --module $(BENCH_MODULE) --load $(BENCH)/load \
+		--clock build/clock.so
 
 bench-core: $(BENCH)/core
 	@bench/core.sh $<

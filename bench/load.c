@@ -369,9 +369,9 @@ static void open_conn(struct run *run, struct conn *conn) {
 }
 
 static void load_script(struct run *run) {
-    if (run->req.style->payload != PAYLOAD_LUA) return;
-    redisReply *reply =
-        control(run, 3, (const char *[]){"SCRIPT", "LOAD", request_script(&run->req)});
+    const char *script = request_script(&run->req);
+    if (!script) return;
+    redisReply *reply = control(run, 3, (const char *[]){"SCRIPT", "LOAD", script});
     run->req.script_sha = strdup(reply->str);
     freeReplyObject(reply);
 }
@@ -418,12 +418,13 @@ static void parse_options(struct run *run, int argc, char **argv) {
         {"pipeline", 1, NULL, 'l'},   {"conns", 1, NULL, 'c'},      {"items", 1, NULL, 'n'},
         {"present", 1, NULL, 'm'},    {"dup", 1, NULL, 'd'},        {"new-from", 1, NULL, 'f'},
         {"rate", 1, NULL, 'r'},       {"item-bytes", 1, NULL, 'i'}, {"seed", 1, NULL, 'S'},
-        {"keep-stats", 0, NULL, 'K'}, {NULL, 0, NULL, 0},
+        {"keep-stats", 0, NULL, 'K'}, {"keys", 1, NULL, 'N'},       {NULL, 0, NULL, 0},
     };
     struct options *opt = &run->opt;
     struct request *req = &run->req;
     *opt = (struct options){.nconns = 1, .pipeline = 1, .nitems = 100000};
-    *req = (struct request){.style = style_find("bf"), .key = "bench", .item_nbytes = 64};
+    *req =
+        (struct request){.style = style_find("bf"), .key = "bench", .nkeys = 1, .item_nbytes = 64};
     for (int c; (c = getopt_long(argc, argv, "", known, NULL)) != -1;) {
         switch (c) {
         case 'p':
@@ -437,6 +438,9 @@ static void parse_options(struct run *run, int argc, char **argv) {
             break;
         case 'k':
             req->key = optarg;
+            break;
+        case 'N':
+            req->nkeys = (unsigned)number(optarg);
             break;
         case 'e':
             req->exists = true;
@@ -479,8 +483,9 @@ static void parse_options(struct run *run, int argc, char **argv) {
         }
     }
     if (!opt->port || !opt->pid || !req->style || !opt->nconns || opt->nconns > MAX_CONNS ||
-        !opt->pipeline || !opt->nitems || req->item_nbytes < 16 || req->batch > 100000 ||
-        (opt->dup_percent && !opt->npresent) || (opt->rate && opt->nconns > 1)) {
+        !opt->pipeline || !opt->nitems || !req->nkeys || !request_is_possible(req) ||
+        req->item_nbytes < 16 || req->batch > 100000 || (opt->dup_percent && !opt->npresent) ||
+        (opt->rate && opt->nconns > 1)) {
         fprintf(stderr,
                 "load: --port, --pid and a consistent load are needed; see bench/README.md\n");
         exit(2);

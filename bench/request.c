@@ -17,6 +17,8 @@ static const struct style styles[] = {
     {"digest", PAYLOAD_DIGEST, "SADD", "SADD", "SISMEMBER", "SMISMEMBER"},
     {"setbit", PAYLOAD_SETBIT, "SETBIT", "SETBIT", "GETBIT", "GETBIT"},
     {"lua", PAYLOAD_LUA, "EVALSHA", "EVALSHA", "EVALSHA", "EVALSHA"},
+    {"days", PAYLOAD_DAYS, NULL, NULL, "BF.EXISTS", "BF.MEXISTS"},
+    {"days-script", PAYLOAD_SCRIPT, "EVALSHA", "EVALSHA", "EVALSHA", "EVALSHA"},
 };
 
 /* One element per item: 1 if the item was new. */
@@ -44,6 +46,39 @@ static const char script_exists[] =
     "end "
     "return out";
 
+/* A filter per day, the newest first. Days are asked only for items that no newer one knows, as a
+ * careful user would. */
+#define DAYS_ASK                                                                                   \
+    "local left, out = ARGV, {} "                                                                  \
+    "local at = {} "                                                                               \
+    "for i = 1, #ARGV do out[i] = 0; at[i] = i end "                                               \
+    "for k = 1, #KEYS do "                                                                         \
+    "  if #left == 0 then break end "                                                              \
+    "  local known = redis.call('BF.MEXISTS', KEYS[k], unpack(left)) "                             \
+    "  local rest, where = {}, {} "                                                                \
+    "  for i = 1, #left do "                                                                       \
+    "    if known[i] == 1 then out[at[i]] = 1 "                                                    \
+    "    else rest[#rest + 1] = left[i]; where[#where + 1] = at[i] end "                           \
+    "  end "                                                                                       \
+    "  left, at = rest, where "                                                                    \
+    "end "
+
+static const char script_days_exists[] = DAYS_ASK "return out";
+static const char script_days_add[] =
+    DAYS_ASK "for i = 1, #ARGV do out[i] = 1 - out[i] end "
+             "if #left > 0 then redis.call('BF.MADD', KEYS[1], unpack(left)) end "
+             "return out";
+static const char script_days_exists_one[] =
+    "for k = 1, #KEYS do "
+    "  if redis.call('BF.EXISTS', KEYS[k], ARGV[1]) == 1 then return 1 end "
+    "end "
+    "return 0";
+static const char script_days_add_one[] =
+    "for k = 2, #KEYS do "
+    "  if redis.call('BF.EXISTS', KEYS[k], ARGV[1]) == 1 then return 0 end "
+    "end "
+    "return redis.call('BF.ADD', KEYS[1], ARGV[1])";
+
 const struct style *style_find(const char *name) {
     for (size_t i = 0; i < sizeof(styles) / sizeof(styles[0]); i++)
         if (!strcmp(styles[i].name, name)) return &styles[i];
@@ -61,11 +96,30 @@ unsigned request_nitems(const struct request *req) {
 }
 
 unsigned request_nreplies(const struct request *req, unsigned nitems) {
-    return req->style->payload == PAYLOAD_SETBIT ? nitems * RECIPE_BITS : 1;
+    switch (req->style->payload) {
+    case PAYLOAD_SETBIT:
+        return nitems * RECIPE_BITS;
+    case PAYLOAD_DAYS:
+        return req->nkeys;
+    default:
+        return 1;
+    }
+}
+
+bool request_is_possible(const struct request *req) {
+    return request_command(req) != NULL;
 }
 
 const char *request_script(const struct request *req) {
-    return req->exists ? script_exists : script_add;
+    switch (req->style->payload) {
+    case PAYLOAD_LUA:
+        return req->exists ? script_exists : script_add;
+    case PAYLOAD_SCRIPT:
+        if (req->batch) return req->exists ? script_days_exists : script_days_add;
+        return req->exists ? script_days_exists_one : script_days_add_one;
+    default:
+        return NULL;
+    }
 }
 
 uint64_t mix64(uint64_t x) {
@@ -150,12 +204,9 @@ static void append_script_call(struct bytes *out, const struct request *req, con
         put_offset(out, items[i / RECIPE_BITS], i % RECIPE_BITS);
 }
 
-static void append_item_command(struct bytes *out, const struct request *req, const uint64_t *items,
-                                unsigned nitems) {
+static void put_items(struct bytes *out, const struct request *req, const uint64_t *items,
+                      unsigned nitems) {
     char item[req->item_nbytes];
-    put_line(out, '*', 2 + (size_t)nitems);
-    put_word(out, request_command(req));
-    put_word(out, req->key);
     for (unsigned i = 0; i < nitems; i++) {
         write_item(item, req->item_nbytes, items[i]);
         if (req->style->payload == PAYLOAD_DIGEST) {
@@ -165,6 +216,40 @@ static void append_item_command(struct bytes *out, const struct request *req, co
             put_bulk(out, item, req->item_nbytes);
         }
     }
+}
+
+static void append_item_command(struct bytes *out, const struct request *req, const uint64_t *items,
+                                unsigned nitems) {
+    put_line(out, '*', 2 + (size_t)nitems);
+    put_word(out, request_command(req));
+    put_word(out, req->key);
+    put_items(out, req, items, nitems);
+}
+
+static void put_day(struct bytes *out, const struct request *req, unsigned day) {
+    char key[64];
+    put_bulk(out, key, (size_t)snprintf(key, sizeof(key), "%.48s:%u", req->key, day));
+}
+
+static void append_days(struct bytes *out, const struct request *req, const uint64_t *items,
+                        unsigned nitems) {
+    for (unsigned i = 0; i < req->nkeys; i++) {
+        put_line(out, '*', 2 + (size_t)nitems);
+        put_word(out, request_command(req));
+        put_day(out, req, i);
+        put_items(out, req, items, nitems);
+    }
+}
+
+static void append_days_script(struct bytes *out, const struct request *req, const uint64_t *items,
+                               unsigned nitems) {
+    char nkeys[16];
+    put_line(out, '*', 3 + (size_t)req->nkeys + nitems);
+    put_word(out, request_command(req));
+    put_word(out, req->script_sha);
+    put_bulk(out, nkeys, (size_t)snprintf(nkeys, sizeof(nkeys), "%u", req->nkeys));
+    for (unsigned i = 0; i < req->nkeys; i++) put_day(out, req, i);
+    put_items(out, req, items, nitems);
 }
 
 void request_append(struct bytes *out, const struct request *req, const uint64_t *items,
@@ -179,6 +264,12 @@ void request_append(struct bytes *out, const struct request *req, const uint64_t
     case PAYLOAD_ITEM:
     case PAYLOAD_DIGEST:
         append_item_command(out, req, items, nitems);
+        break;
+    case PAYLOAD_DAYS:
+        append_days(out, req, items, nitems);
+        break;
+    case PAYLOAD_SCRIPT:
+        append_days_script(out, req, items, nitems);
         break;
     }
 }

@@ -18,6 +18,8 @@ enum payload {
     PAYLOAD_DIGEST, /* a 16-byte digest of it */
     PAYLOAD_SETBIT, /* seven bit commands per item */
     PAYLOAD_LUA,    /* a script call with seven offsets per item */
+    PAYLOAD_DAYS,   /* the items, once for every key: a filter per day */
+    PAYLOAD_SCRIPT, /* a script call with all keys and the items */
 };
 
 /* The commands of one contestant. The "many" forms take several items. */
@@ -44,10 +46,11 @@ struct bytes {
 struct request {
     const struct style *style;
     const char *key;        /* name of the filter, set or bitmap */
+    unsigned nkeys;         /* PAYLOAD_DAYS and PAYLOAD_SCRIPT: filters key:0 … key:nkeys-1 */
     bool exists;            /* ask instead of add */
     unsigned batch;         /* items per command; 0: the single-item command */
     unsigned item_nbytes;   /* length of an item, at least 16 */
-    const char *script_sha; /* digest of the loaded script, for PAYLOAD_LUA */
+    const char *script_sha; /* digest of the loaded script, if the style has one */
 };
 
 /* The command a run is made of, as INFO commandstats names it apart from case. */
@@ -63,7 +66,11 @@ unsigned request_nreplies(const struct request *req, unsigned nitems);
 void request_append(struct bytes *out, const struct request *req, const uint64_t *items,
                     unsigned nitems);
 
-/* The script for PAYLOAD_LUA. */
+/* Can the style do that at all? A pipeline that asks every day's filter can't add, too: whether an
+ * item is new is known only after the replies. */
+bool request_is_possible(const struct request *req);
+
+/* The script for PAYLOAD_LUA and PAYLOAD_SCRIPT; NULL for others. */
 const char *request_script(const struct request *req);
 
 /* A bijective scrambling of 64 bits, used for items and for the choice among them. */

@@ -54,6 +54,16 @@ PER_FILTER: Tuple[Tuple[str, str, FilterValue], ...] = (
         "Rate of false positives that the filter was created for",
         lambda one: one.promised,
     ),
+    (
+        "window_seconds",
+        "Time for which the filter remembers an item; only of filters that forget",
+        lambda one: one.window,
+    ),
+    (
+        "oldest_slice_age_seconds",
+        "Time since the oldest slice began that counts; only of filters that forget",
+        lambda one: one.age,
+    ),
     ("shards_lost", "Shards that are lost or damaged", lambda one: len(one.lost)),
     (
         "damaged",

@@ -16,7 +16,7 @@ meet the gap at once, each reports it, and one filter is made.
 from __future__ import annotations
 
 import logging
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import redis
 
@@ -24,7 +24,34 @@ logger = logging.getLogger("shardbloom")
 
 Item = Union[str, bytes, int, float]
 
-INFO_FIELDS = ("capacity", "size", "layers", "items", "expansion")  # in the order of the reply
+# In the order of the reply; those after expansion are of filters with a window.
+INFO_FIELDS = (
+    "capacity",
+    "size",
+    "layers",
+    "items",
+    "expansion",
+    "window",
+    "slices",
+    "sliding",
+    "age",
+)
+
+
+def window_words(
+    window: Optional[int], slices: Optional[int] = None, sliding: bool = False
+) -> Tuple[Union[str, int], ...]:
+    """The options of BF.RESERVE and BF.INSERT for a filter that forgets. Raises ValueError."""
+    if window is None:
+        if slices is not None or sliding:
+            raise ValueError("slices and sliding need a window")
+        return ()
+    if window < 1 or window != int(window):
+        raise ValueError(f"window must be a whole number of seconds, not {window}")
+    words: Tuple[Union[str, int], ...] = ("WINDOW", int(window))
+    if slices is not None:
+        words += ("SLICES", slices)
+    return (*words, "SLIDING") if sliding else words
 
 
 class NotAdded(redis.RedisError):
@@ -52,6 +79,10 @@ class Filter:
     error       promised rate of false positives, if the filter must be created
     capacity    items that it is made for, if it must be created; it grows beyond, at a price
     options     further words for BF.INSERT at creation: ("EXPANSION", 4), ("NONSCALING",)
+    window      seconds for which an item is remembered, if the filter must be created; capacity is
+                the number of new items in that time. None: for ever
+    slices      into which the window is cut; the server's default if None
+    sliding     adding a known item makes it young again
     on_created  is called with this object whenever it has found no filter and created one;
                 nvanished tells whether it had been there before
     batch       items in one command
@@ -67,6 +98,9 @@ class Filter:
         error: float,
         capacity: int,
         options: Sequence[Union[str, int]] = (),
+        window: Optional[int] = None,
+        slices: Optional[int] = None,
+        sliding: bool = False,
         on_created: Optional[Callable[["Filter"], None]] = None,
         batch: int = 1000,
     ):
@@ -78,7 +112,7 @@ class Filter:
         self.name = name
         self.error = error
         self.capacity = capacity
-        self.options = tuple(options)
+        self.options = (*options, *window_words(window, slices, sliding))
         self.on_created = on_created
         self.batch = batch
         self.ncreated = 0  # how often it was not there and this object created it
@@ -209,12 +243,14 @@ class Filter:
         return self.exists(item)
 
     def count(self) -> int:
-        """Items that were new when they were added; 0 if there is no filter."""
+        """Items that were new when they were added, and are not forgotten; 0 if there is no filter.
+        """
         return int(self.client.execute_command("BF.CARD", self.name))
 
     def info(self) -> Dict[str, Optional[int]]:
-        """capacity, size (bytes), layers, items, expansion (None: NONSCALING). Raises ResponseError
-        if it is missing.
+        """capacity, size (bytes), layers, items, expansion (None: NONSCALING); of a filter with a
+        window also window (seconds), slices, sliding, age (seconds since its oldest slice began).
+        Raises ResponseError if it is missing.
         """
         return info_from(self.client.execute_command("BF.INFO", self.name))
 

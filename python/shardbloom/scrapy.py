@@ -29,7 +29,7 @@ from w3lib.url import canonicalize_url
 
 from shardbloom.cluster import Servers, not_yet, unreachable
 from shardbloom.connection import Address, Failure, explain
-from shardbloom.filter import Filter, NotAdded
+from shardbloom.filter import Filter, NotAdded, window_words
 from shardbloom.partitioned import PartitionedFilter
 from shardbloom.plan import PlanError
 
@@ -116,6 +116,18 @@ def client_from(settings: Any) -> Any:
     return kind.from_url(url, **options) if url else kind(**options)
 
 
+def window_from(settings: Any) -> Tuple[Any, ...]:
+    """What BLOOM_WINDOW, BLOOM_SLICES and BLOOM_SLIDING say of a filter that must be created."""
+    try:
+        return window_words(
+            settings.getint("BLOOM_WINDOW") if settings.get("BLOOM_WINDOW") else None,
+            settings.getint("BLOOM_SLICES") if settings.get("BLOOM_SLICES") else None,
+            settings.getbool("BLOOM_SLIDING"),
+        )
+    except ValueError as error:
+        raise NotConfigured(f"BLOOM_WINDOW, BLOOM_SLICES or BLOOM_SLIDING: {error}") from None
+
+
 def passing(error: Exception) -> bool:
     """Whether it may help to try again."""
     return not_yet(error) or unreachable(error)
@@ -151,7 +163,10 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         options: Dict[str, Any] = {
             "error": settings.getfloat("BLOOM_ERROR_RATE", 1e-6),
             "capacity": settings.getint("BLOOM_CAPACITY", 10_000_000),
-            "options": words.split() if isinstance(words, str) else words,
+            "options": (
+                *(words.split() if isinstance(words, str) else words),
+                *window_from(settings),
+            ),
             "on_created": self.created,
             "batch": BATCH,
         }

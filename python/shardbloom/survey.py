@@ -33,6 +33,8 @@ Name = Tuple[int, bytes]  # database, key
 class LayerState:
     """One layer. What the descriptor would tell is None if it could not be read."""
 
+    number: int = 0  # in the names of its shards
+    age: Optional[float] = None  # of a filter with a window: seconds since its slice began
     kind: Optional[int] = None
     block_bits: Optional[int] = None
     probes: Optional[int] = None
@@ -57,6 +59,10 @@ class FilterState:
     bytes: int = 0
     error: Optional[float] = None  # rate of false positives to expect now
     promised: Optional[float] = None
+    window: Optional[int] = None  # seconds for which items are remembered; None: for ever
+    slices: Optional[int] = None
+    sliding: Optional[bool] = None
+    age: Optional[int] = None  # seconds since the oldest slice began that counts
     lost: List[str] = dataclasses.field(default_factory=list)  # names of shards
     layers: List[LayerState] = dataclasses.field(default_factory=list)
     problem: Optional[str] = None  # why it can't be asked
@@ -141,15 +147,42 @@ def state_from(db: int, key: bytes, info: Any, shards: Any, raw: Any) -> Optiona
         descriptor = None if isinstance(raw, Exception) else Descriptor(raw)
     except FormatError:
         descriptor = None
-    layers = descriptor.layers if descriptor else []
     state.promised = descriptor.error if descriptor else None
-    for index in range(max(int(numbers["layers"] or 0), len(layers))):
-        mine = [shard for shard in found if shard["layer"] == index]
-        state.layers.append(layer_state(layers[index] if index < len(layers) else None, mine))
+    if numbers.get("window") is not None:
+        state.window, state.slices, state.age = (
+            int(numbers[name] or 0) for name in ("window", "slices", "age")
+        )
+        state.sliding = bool(numbers["sliding"])
+    state.layers = layer_states(descriptor, int(numbers["layers"] or 0), found, state.age)
     errors = [layer.error for layer in state.layers]
     if None not in errors:
         state.error = 1 - math.prod(1 - (error or 0) for error in errors)
     return state
+
+
+def layer_states(
+    descriptor: Optional[Descriptor], nlayers: int, shards: List[Dict[str, Any]], age: Optional[int]
+) -> List[LayerState]:
+    """All layers that count, of which the server says that there are nlayers. Those before them
+    are of slices that are over.
+    """
+    if not descriptor:
+        first = min((shard["layer"] for shard in shards), default=0) if age is not None else 0
+        layers: List[Optional[Layer]] = [None] * nlayers
+    else:
+        nover = max(len(descriptor.layers) - nlayers, 0) if descriptor.window else 0
+        first = descriptor.number(nover)
+        layers = list(descriptor.layers[nover:])
+    states = []
+    for number, layer in enumerate(layers, first):
+        mine = [shard for shard in shards if shard["layer"] == number]
+        state = layer_state(layer, mine)
+        state.number = number
+        oldest = layers[0]
+        if age is not None and layer and oldest:
+            state.age = age - (layer.began_ms - oldest.began_ms) / 1000
+        states.append(state)
+    return states
 
 
 def layer_state(layer: Optional[Layer], shards: List[Dict[str, Any]]) -> LayerState:
@@ -199,6 +232,8 @@ def whole_of(
         if part.problem and (part.damaged() or whole.problem is None):
             whole.problem = part.problem if not part.damaged() else f"{part.key}: {part.problem}"
     whole.expansion = parts[0].expansion
+    whole.window, whole.slices, whole.sliding = parts[0].window, parts[0].slices, parts[0].sliding
+    whole.age = max((part.age for part in parts if part.age is not None), default=None)
     whole.error = mean((part.error for part in parts), len(parts))
     whole.promised = plan.error
     nmissing = plan.npartitions - len(parts)
@@ -221,7 +256,11 @@ def layer_of_all(layers: List[LayerState], nparts: int) -> LayerState:
         values = [getattr(layer, field) for layer in layers]
         return None if None in values else sum(values)
 
-    state = LayerState(*(common(field) for field in ("kind", "block_bits", "probes")))
+    state = LayerState(
+        number=layers[0].number,
+        age=layers[0].age,
+        **{field: common(field) for field in ("kind", "block_bits", "probes")},
+    )
     state.shards, state.blocks, state.capacity, state.items = (
         total(field) for field in ("shards", "blocks", "capacity", "items")
     )

@@ -13,7 +13,7 @@ from shardbloom.cluster import slot_of
 class Cluster:
     """Three primaries that share the slots; with replicas, one for each of so many of them."""
 
-    def __init__(self, replicas=0):
+    def __init__(self, replicas=0, clock_ms=None):
         self.nodes, self.replicas, self.buses = [], [], []
         for _ in range(3 + replicas):
             self.buses.append(server.free_port())
@@ -26,6 +26,7 @@ class Cluster:
                 "0",
                 "--cluster-port",
                 str(self.buses[-1]),
+                clock_ms=clock_ms,
             )
             (self.nodes if len(self.nodes) < 3 else self.replicas).append(node)
         bounds = [0, 5461, 10923, 16384]

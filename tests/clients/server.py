@@ -3,6 +3,8 @@
 Server() starts a real server with the module on a free port of 127.0.0.1, in a directory of its
 own; stop() ends it and fails if it had crashed. The server is $SERVER or redis-server, the module
 $MODULE or ./shardbloom.so. Should the test itself die, the kernel kills its servers.
+
+For filters with a window, Server(clock_ms=…) has a clock that stands still until set_clock().
 """
 
 import ctypes
@@ -10,6 +12,7 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -57,7 +60,7 @@ def die_with_parent():
 
 
 class Server:
-    def __init__(self, *arguments, module=True, module_arguments=()):
+    def __init__(self, *arguments, module=True, module_arguments=(), clock_ms=None):
         self.dir = tempfile.mkdtemp(prefix="shardbloom-")
         self.port, self.claim = take_port()
         self.arguments = arguments
@@ -65,13 +68,27 @@ class Server:
         self.module_arguments = module_arguments
         self.process = None
         self.redis = None
+        self.clock_ms = clock_ms
+        if clock_ms is not None:
+            self.set_clock(clock_ms)
         self.start()
+
+    def set_clock(self, ms):
+        """What the time is for filters with a window, in milliseconds since 1970."""
+        self.clock_ms = ms
+        with open(os.path.join(self.dir, "clock"), "r+b" if self.process else "wb") as file:
+            file.write(struct.pack("@Q", ms))
 
     def start(self):
         environment = dict(os.environ)
         preload = environment.pop("SERVER_PRELOAD", "")
+        libraries = [preload] if preload else []  # the sanitizer's runtime must be the first one
+        if self.clock_ms is not None:
+            libraries.append(os.path.join(ROOT, "build", "clock.so"))
+            environment["TEST_CLOCK"] = os.path.join(self.dir, "clock")
+        if libraries:
+            environment["LD_PRELOAD"] = " ".join(libraries)
         if preload:
-            environment["LD_PRELOAD"] = preload
             environment["ASAN_OPTIONS"] = "detect_leaks=0:allocator_may_return_null=1"
         module = os.path.abspath(os.path.join(ROOT, os.environ.get("MODULE") or "shardbloom.so"))
         self.log = open(os.path.join(self.dir, "log"), "ab")

@@ -31,7 +31,7 @@ from shardbloom.connection import (
     run,
     shown,
 )
-from shardbloom.filter import Filter, NotAdded
+from shardbloom.filter import Filter, NotAdded, window_words
 from shardbloom.partitioned import PartitionedFilter, plan_at
 from shardbloom.plan import MOST_PARTITIONS
 from shardbloom.progress import Progress
@@ -244,16 +244,24 @@ def filter_for(
     plan = plan_at(target, os.fsencode(options.filter))
     error = options.error or (plan.error if plan else 0.001)
     capacity = options.capacity or (plan.capacity if plan else max(nelements, 100))
-    if plan is None and options.partitions is None:
-        return Filter(target, options.filter, error=error, capacity=capacity, batch=options.batch)
     try:
+        words = window_words(options.window, options.slices, options.sliding)
+        if plan is None and options.partitions is None:
+            return Filter(
+                target,
+                options.filter,
+                error=error,
+                capacity=capacity,
+                options=words,
+                batch=options.batch,
+            )
         return PartitionedFilter(
             target,
             os.fsencode(options.filter),
             partitions=options.partitions or (plan.npartitions if plan else 0),
             error=error,
             capacity=capacity,
-            options=plan.options if plan else (),
+            options=words or (plan.options if plan else ()),
             batch=options.batch,
         )
     except ValueError as problem:
@@ -297,6 +305,18 @@ def arguments() -> argparse.Namespace:
         help="a partitioned filter, which a cluster has on all of its nodes, in so many parts",
     )
     parser.add_argument(
+        "--window",
+        type=int,
+        metavar="SECONDS",
+        help="a new filter forgets what was added longer ago; the import itself counts as adding",
+    )
+    parser.add_argument(
+        "--slices", type=int, metavar="N", help="into which --window is cut (default: the server's)"
+    )
+    parser.add_argument(
+        "--sliding", action="store_true", help="with --window: adding an item again renews it"
+    )
+    parser.add_argument(
         "--batch", type=int, default=1000, help="elements per command (default: %(default)s)"
     )
     parser.add_argument(
@@ -327,6 +347,10 @@ def arguments() -> argparse.Namespace:
         parser.error("--error must be between 0 and 1")
     if options.capacity is not None and options.capacity < 1:
         parser.error("--capacity must be 1 or more")
+    if options.window is None and (options.slices is not None or options.sliding):
+        parser.error("--slices and --sliding need --window")
+    if options.window is not None and options.window < 1:
+        parser.error("--window must be 1 or more")
     return options
 
 

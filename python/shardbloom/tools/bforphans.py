@@ -5,10 +5,11 @@
 
 The module removes the shards of a deleted filter by itself. This tool is for what the module can't
 see: a filter deleted while its cluster slot was moving, shards copied by other tools, a server that
-ran without the module.
+ran without the module. The same goes for shards of slices that a filter with a window has dropped.
 
 It finds every key named like a shard (bf:{tag}:id:layer:shard) with SCAN, in all databases, and in
-a cluster on all primaries. The server itself says whether the shard's filter exists (BF.OWNER).
+a cluster on all primaries. The server itself says whether the shard's filter exists (BF.OWNER),
+and the descriptor of a filter with a window, which slices it still has.
 Each orphan is checked again after a while, and once more by the command that removes it. A filter
 that is being created, renamed, restored or migrated meanwhile is safe. Slots that are moving are
 skipped; run it again when they have arrived.
@@ -18,14 +19,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
-from typing import Any, Dict, Iterable, Iterator, List, NoReturn, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, NoReturn, Optional, Set, Tuple
 
 import redis
+from redis.exceptions import NoPermissionError
 
 from shardbloom import progress
-from shardbloom.cluster import Node, Servers, is_on_the_way, redirection
+from shardbloom.cluster import Node, Servers, is_on_the_way, redirection, slot_of
 from shardbloom.connection import ERROR, FOUND, add_options, address_from, run, shown
+from shardbloom.format import Descriptor, FormatError
 
 EPILOG = """exit status:
   0    no orphans, or all were removed
@@ -43,7 +47,104 @@ if redis.call('BF.OWNER', KEYS[1]).ok ~= 'orphan' then return 0 end
 return redis.call('UNLINK', KEYS[1])
 """
 
+# The same for a shard of a filter that lives, KEYS[2], and has dropped the shard's layer. ARGV: that
+# layer's number, the filter's id as the descriptor has it. The number of the first layer that is
+# left stands behind the tag, two bytes, and seven bytes of the window.
+REMOVE_DROPPED = """
+if redis.call('BF.OWNER', KEYS[1]).ok ~= 'live' then return 0 end
+local d = redis.pcall('BF.DESCRIPTOR', KEYS[2])
+if type(d) ~= 'string' or string.sub(d, 1, 4) ~= 'BFD\\1' then return 0 end
+local at = 42 + string.byte(d, 41) + 256 * string.byte(d, 42)
+local mine = 'bf:{' .. string.sub(d, 43, at) .. '}:'
+if string.sub(d, 5, 12) ~= ARGV[2] or string.sub(KEYS[1], 1, #mine) ~= mine then return 0 end
+if string.byte(d, at + 1) % 4 < 2 then return 0 end
+local a, b, c, e = string.byte(d, at + 10, at + 13)
+if a + 256 * (b + 256 * (c + 256 * e)) <= tonumber(ARGV[1]) then return 0 end
+return redis.call('UNLINK', KEYS[1])
+"""
+
+SHARD = re.compile(rb"bf:\{(.*)\}:([0-9a-f]{16}):([0-9]{1,10}):[0-9]{1,10}", re.DOTALL)
+
 Found = Tuple[Node, int, bytes]  # node, database, name
+
+
+class Dropped(NamedTuple):
+    """What is known of a shard whose filter lives but has dropped its layer."""
+
+    key: bytes  # of the filter
+    id: bytes
+    layer: int
+
+
+class Windows:
+    """The filters with a window in a database: which layers they still have."""
+
+    def __init__(self, node: Node, db: int, batch: int):
+        self.node, self.db = node, db
+        self.first: Dict[Tuple[bytes, int], Tuple[bytes, int]] = {}  # by tag and id: key, number
+        self.nhidden = 0  # filters that the user may not ask
+        cursor = 0
+        while True:
+            words = ("SCAN", cursor, "COUNT", batch, "TYPE", "bf-shards")
+            cursor, keys = node.command(*words, db=db)
+            if keys:
+                self.take(keys)
+            if cursor == 0:
+                break
+
+    def take(self, keys: List[bytes]) -> None:
+        infos = node_replies(self.node, self.db, [("BF.INFO", key, "WINDOW") for key in keys])
+        self.nhidden += sum(isinstance(info, NoPermissionError) for info in infos)
+        aging = [
+            key
+            for key, info in zip(keys, infos)
+            if isinstance(info, (list, tuple)) and info[0] is not None
+        ]
+        raws = node_replies(self.node, self.db, [("BF.DESCRIPTOR", key) for key in aging])
+        self.nhidden += sum(isinstance(raw, NoPermissionError) for raw in raws)
+        for key, raw in zip(aging, raws):
+            descriptor = descriptor_of(raw)
+            if descriptor and descriptor.window:
+                which = descriptor.tag, descriptor.id
+                known = self.first.get(which)
+                if not known or known[1] > descriptor.number(0):
+                    self.first[which] = key, descriptor.number(0)
+
+    def dropped(self, name: bytes) -> Optional[Dropped]:
+        """Not None if a filter here, the shard's own, has dropped the layer that its name says."""
+        parts = SHARD.fullmatch(name)
+        if not parts:
+            return None
+        tag, number, layer = parts[1], int(parts[2], 16), int(parts[3])
+        key, first = self.first.get((tag, number), (b"", 0))
+        return Dropped(key, number.to_bytes(8, "little"), layer) if layer < first else None
+
+
+def moving_slots(node: Node) -> Set[int]:
+    """Slots of a cluster node that are on their way: a shard of a filter that lives may belong to
+    what is still elsewhere.
+    """
+    if not int(node.info("cluster").get("cluster_enabled", 0)):
+        return set()
+    text = node.command("CLUSTER", "NODES")
+    text = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    return {int(slot) for slot in re.findall(r" \[([0-9]+)-[<>]-", text)}
+
+
+def descriptor_of(raw: Any) -> Optional[Descriptor]:
+    try:
+        return Descriptor(raw) if isinstance(raw, bytes) else None
+    except FormatError:
+        return None
+
+
+def node_replies(node: Node, db: int, commands: List[Tuple[Any, ...]]) -> List[Any]:
+    """Replies; errors are among them, unless the node is lost."""
+    replies = node.commands(commands, db) if commands else []
+    for reply in replies:
+        if isinstance(reply, redis.ConnectionError):
+            raise node.named(reply)
+    return replies
 
 
 def answers(node: Node, db: int, commands: Iterable[Tuple[Any, ...]]) -> List[Any]:
@@ -73,6 +174,8 @@ class Hunt:
         )
         self.nscanned, self.nshards = 0, 0
         self.found: Dict[Found, int] = {}  # with its bytes
+        self.dropped: Dict[Found, Dropped] = {}  # those whose filter lives
+        self.nhidden = 0
         self.nmoving, self.ndying, self.nother, self.nremoved, self.bytes_removed = 0, 0, 0, 0, 0
 
     def tell(self, text: str, last: bool = False) -> None:
@@ -93,13 +196,18 @@ class Hunt:
         """Looks through a database."""
         cursor, first = 0, self.nscanned
         candidates: Set[bytes] = set()
+        windows = Windows(node, db, self.batch)
+        self.nhidden += windows.nhidden
         while True:
             words = ("SCAN", cursor, "MATCH", PATTERN, "COUNT", self.batch, "TYPE", "string")
             cursor, names = node.command(*words, db=db)
             self.nscanned += self.batch
             self.nshards += len(names)
             for name, owner in zip(names, owners(node, db, names)) if names else ():
-                if owner != b"live":
+                dropped = windows.dropped(name) if owner == b"live" else None
+                if dropped:
+                    self.dropped[node, db, name] = dropped
+                if dropped or owner != b"live":
                     candidates.add(name)
             done = min(100, 100 * (self.nscanned - first) // max(nkeys, 1))
             self.tell(
@@ -116,9 +224,19 @@ class Hunt:
         confirmed: Dict[Found, int] = {}
         for node, db, names in self.batches():
             lengths = answers(node, db, [("STRLEN", name) for name in names])
+            swept = not self.dropped or self.is_swept(node)
+            moving = moving_slots(node) if self.dropped else set()
             for name, owner, nbytes in zip(names, owners(node, db, names), lengths):
                 if owner == b"orphan" and isinstance(nbytes, int):
                     confirmed[node, db, name] = nbytes
+                    self.dropped.pop((node, db, name), None)
+                elif owner == b"live" and (node, db, name) in self.dropped and nbytes:
+                    if slot_of(name) in moving:
+                        self.nmoving += 1
+                    elif swept:
+                        confirmed[node, db, name] = nbytes
+                    else:
+                        self.ndying += 1
                 elif owner == b"moving" or nbytes == b"moving":
                     self.nmoving += 1
                 elif owner == b"dying":
@@ -127,14 +245,29 @@ class Hunt:
                     self.nother += 1
         self.found = confirmed
 
+    @staticmethod
+    def is_swept(node: Node) -> bool:
+        """Whether the server has nothing left to remove: what a filter dropped a moment ago goes by
+        itself.
+        """
+        return not node.info("bf").get("bf_sweeps_pending", 0)
+
+    def removal(self, one: Found, remove: bytes, remove_dropped: bytes) -> Tuple[Any, ...]:
+        """The command that removes an orphan, if it is one still."""
+        dropped = self.dropped.get(one)
+        if not dropped:
+            return ("EVALSHA", remove, 1, one[2])
+        return ("EVALSHA", remove_dropped, 2, one[2], dropped.key, dropped.layer, dropped.id)
+
     def remove(self) -> Set[Found]:
         """Removes orphans; returns those that are gone."""
         removed: Set[Found] = set()
         for node, db, names in self.batches():
-            sha = node.command("SCRIPT", "LOAD", REMOVE, db=db)
-            for name, reply in zip(
-                names, answers(node, db, [("EVALSHA", sha, 1, name) for name in names])
-            ):
+            scripts = [
+                node.command("SCRIPT", "LOAD", text, db=db) for text in (REMOVE, REMOVE_DROPPED)
+            ]
+            commands = [self.removal((node, db, name), *scripts) for name in names]
+            for name, reply in zip(names, answers(node, db, commands)):
                 if reply == 1:
                     removed.add((node, db, name))
                     self.bytes_removed += self.found[node, db, name]
@@ -163,6 +296,8 @@ def report_text(hunt: Hunt, removed: Set[Found], down: List[str]) -> None:
             f"note: {hunt.ndying} shards belong to filters deleted a moment ago; the server is"
             " removing them"
         )
+    if hunt.nhidden:
+        print(f"note: {hunt.nhidden} filters can't be asked by this user for slices they dropped")
     if hunt.nother:
         print(f"note: {hunt.nother} keys are named like shards, but are none; they are left alone")
     for address in down:

@@ -7,10 +7,11 @@
     bfstat --prometheus --listen 9121   the same, at http://127.0.0.1:9121/metrics
 
 For every filter it shows items and capacity, the layers and how full they are, the false-positive
-rate to expect now and the promised one, memory, and lost shards. Damaged filters come first, then
-the largest. It uses SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO; a user who may not call one
-of these sees less. Fill is estimated from a sample of the bits. A partitioned filter is one line,
-with its partitions taken together; --parts shows them too.
+rate to expect now and the promised one, memory, and lost shards; of filters that forget also the
+window and the age of the oldest slice. Damaged filters come first, then the largest. It uses SCAN,
+BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO; a user who may not call one of these sees less. Fill is
+estimated from a sample of the bits. A partitioned filter is one line, with its partitions taken
+together; --parts shows them too.
 """
 
 from __future__ import annotations
@@ -54,9 +55,12 @@ COLUMNS = {
     "MEMORY": 7,
     "ERROR": 7,
     "PROMISED": 8,
+    "WINDOW": 6,
+    "AGE": 6,
     "LOST": 4,
 }
-DROPPED = ("LAYERS", "PROMISED", "CAPACITY", "NEW/S", "ERROR", "MEMORY")
+OF_WINDOWS = ("WINDOW", "AGE")  # shown if a filter has one
+DROPPED = ("LAYERS", "PROMISED", "AGE", "CAPACITY", "NEW/S", "ERROR", "MEMORY")
 NAME_COLUMNS = 14  # that must be left for the name; names are cut to what is left
 
 
@@ -82,6 +86,17 @@ def rate(error: Optional[float]) -> str:
     return "?" if error is None else "0" if error == 0 else f"{error:.1e}"
 
 
+def duration(seconds: Optional[float]) -> str:
+    """A time in the largest unit that fits into it: at most 6 columns."""
+    if seconds is None:
+        return "-"
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            n = seconds / length
+            return f"{n:.0f}{unit}" if n >= 100 else f"{n:.3g}{unit}"
+    return f"{seconds:.3g}s"
+
+
 def speed(per_second: Optional[float]) -> str:
     return "-" if per_second is None else count(per_second)
 
@@ -104,7 +119,12 @@ class Page:
         if parts:
             shown += [self.name(part) for _, one in self.filters for part in one.parts]
         longest = max(map(len, shown), default=0)
-        names = [name for name in COLUMNS if rates is not None or name != "NEW/S"]
+        ages = any(one.window is not None for _, one in self.filters)
+        names = [
+            name
+            for name in COLUMNS
+            if (rates is not None or name != "NEW/S") and (ages or name not in OF_WINDOWS)
+        ]
         for name in DROPPED:
             if columns - self.width(names) >= min(NAME_COLUMNS, max(longest, 6)):
                 break
@@ -161,6 +181,8 @@ class Page:
             "MEMORY": memory(one.bytes),
             "ERROR": rate(one.error),
             "PROMISED": rate(one.promised),
+            "WINDOW": duration(one.window),
+            "AGE": duration(one.age),
             "LOST": str(len(one.lost)),
         }
         broken = one.error is not None and one.promised is not None and one.error > one.promised
@@ -187,8 +209,8 @@ class Page:
             yield from self.damage(part)
 
     def layers(self, one: FilterState) -> Iterator[Line]:
-        for number, layer in enumerate(one.layers):
-            yield "", f"  layer {number} {self.bar(layer)} " + layer_words(layer)
+        for layer in one.layers:
+            yield "", f"  layer {layer.number} {self.bar(layer)} " + layer_words(layer)
 
     def bar(self, layer: LayerState) -> str:
         share = (
@@ -240,7 +262,8 @@ def layer_words(layer: LayerState) -> str:
         f"{count(layer.items)} of {count(layer.capacity or 0)}, " if layer.items is not None else ""
     )
     shards = f"{layer.existing} shard{'s' if layer.existing != 1 else ''}"
-    return f"{items}{kind}{100 * layer.fill:.1f}% of bits, {shards}, error {rate(layer.error)}"
+    age = f", began {duration(layer.age)} ago" if layer.age is not None else ""
+    return f"{items}{kind}{100 * layer.fill:.1f}% of bits, {shards}, error {rate(layer.error)}{age}"
 
 
 # ---- ways to show it ----
