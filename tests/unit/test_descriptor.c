@@ -360,7 +360,7 @@ TEST(bad_values_are_refused_with_the_reason) {
         {86, {1}, 1, "joined layers with several shards, or of different kinds"},
         {58, {0}, 8, "capacity out of range"},
         {58, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
-        {66, {101}, 1, "more items than capacity"},
+        {66, {0, 0, 0, 0, 0, 2}, 6, "more items than possible"},
         {74, {0xff}, 1, "more bytes than its shards can have"},
         {74, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
         {82, {3}, 1, "marks for shards that do not exist"},
