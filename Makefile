@@ -168,6 +168,13 @@ build/caller.so: tests/modules/caller.c redismodule.h
 	$(call say,CC,$<)
 	$(Q)$(CC) $(filter-out -MMD -MP,$(FLAGS)) -I. $(RELEASE_FLAGS) -shared -o $@ $<
 
+# A clock that tests set.
+build/clock.so: tests/preload/clock.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(filter-out -MMD -MP,$(FLAGS)) $(RELEASE_FLAGS) -shared -o $@ $<
+LOADED := build/caller.so build/clock.so
+
 # TLS where hiredis has it (Debian 13 and newer, with libssl-dev).
 WORKER_TLS := $(and $(wildcard /usr/include/hiredis/hiredis_ssl.h),\
 	$(wildcard /usr/include/openssl/ssl.h),\
@@ -188,14 +195,14 @@ run:
 	@scripts/run
 test:
 	@scripts/deps test
-	$(build) all build/caller.so $(call chosen,$(UNIT) $(INTEGRATION))
+	$(build) all $(LOADED) $(call chosen,$(UNIT) $(INTEGRATION))
 	@scripts/run-tests $(UNIT) $(INTEGRATION)
-build-tests: $(UNIT) $(INTEGRATION) build/caller.so
+build-tests: $(UNIT) $(INTEGRATION) $(LOADED)
 unit:
 	$(build) $(call chosen,$(UNIT))
 	@scripts/run-tests $(UNIT)
 integration:
-	$(build) all build/caller.so $(call chosen,$(INTEGRATION))
+	$(build) all $(LOADED) $(call chosen,$(INTEGRATION))
 	@scripts/run-tests $(INTEGRATION)
 test-clients:
 	@scripts/deps clients
@@ -203,15 +210,15 @@ test-clients:
 	@scripts/run-tests --with tests/clients/with-server $(CLIENTS)
 test-servers:
 	@scripts/deps test
-	$(build) all build/caller.so $(call chosen,$(INTEGRATION))
+	$(build) all $(LOADED) $(call chosen,$(INTEGRATION))
 	@scripts/test-servers $(INTEGRATION)
 test-upgrade:
 	@scripts/deps test
 	$(build) all
 	@tests/upgrade/matrix $(SERVERS)
-soak: all $(VARIANT)/tests/integration/test_model
+soak: all $(LOADED) $(VARIANT)/tests/integration/test_model
 	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model chosen_seed
-crashtest: all $(VARIANT)/tests/integration/test_crash
+crashtest: all $(LOADED) $(VARIANT)/tests/integration/test_crash
 	@ONLY=test_crash TEST_TIMEOUT=86400 ROUNDS=$(or $(ROUNDS),100) \
 		scripts/run-tests $(filter %/test_crash,$^)
 deps:

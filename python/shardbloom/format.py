@@ -12,6 +12,8 @@ MASK = 2**64 - 1
 MULTIPLIER = 0xF1357AEA2E62A9C5
 HEADER_BYTES = 55
 HALF_LOADED_BYTES = 33  # behind the layers of a filter that BF.LOADCHUNK is filling
+HALF_LOADED, WINDOW = 1, 2  # flags of a descriptor
+SLIDING = 1  # a flag of a window
 
 BLOCKED, CLASSIC, ADOPTED = 1, 2, 3  # kinds of layers
 JOINED = 1  # a flag of blocked layers
@@ -23,6 +25,33 @@ ENTRY = struct.Struct("<IQ")  # of a young shard's table: block + 1, or 0 if it 
 
 class FormatError(Exception):
     """The bytes are not what the format says."""
+
+
+class Window:
+    """How a filter forgets."""
+
+    FIELDS = struct.Struct("<IBBBIQ")
+
+    def __init__(self, data: bytes, at: int):
+        (
+            self.seconds,
+            self.nslices,
+            flags,
+            self.nover,  # layers, the oldest, that count no more
+            self.first_number,  # of the first layer
+            self.capacity,  # items for each window
+        ) = self.FIELDS.unpack_from(data, at)
+        if flags & ~SLIDING or not self.nslices:
+            raise FormatError("the filter has a window of an unknown kind")
+        self.sliding = bool(flags & SLIDING)
+
+    def slice_ms(self) -> int:
+        """How long items are added to one slice."""
+        return -(-self.seconds * 1000 // self.nslices)
+
+    def lasts_ms(self) -> int:
+        """How long a slice counts, from its beginning."""
+        return (self.nslices + 1) * self.slice_ms()
 
 
 class Layer:
@@ -39,8 +68,9 @@ class Layer:
     nstored: int  # bytes of its strings, headers included
     home: int  # the layer whose string holds the blocks
     offset: int  # of the blocks in it, behind the header
+    began_ms: int  # when its slice began, in milliseconds since 1970; 0 without a window
 
-    def __init__(self, data: bytes, at: int, index: int, before: Optional[Layer]):
+    def __init__(self, data: bytes, at: int, index: int, before: Optional[Layer], window: bool):
         (
             self.kind,
             self.block_log2,
@@ -54,6 +84,10 @@ class Layer:
         ) = struct.unpack_from("<BBBBIIQQQ", data, at)
         at += 36
         self.index = index
+        self.began_ms = 0
+        if window:
+            (self.began_ms,) = struct.unpack_from("<Q", data, at)
+            at += 8
         self.nbits = self.nbytes = 0  # of the array of a classic layer, at its origin
         if self.kind == CLASSIC and not self.flags & ~WIDE:
             self.nbits, self.nbytes = struct.unpack_from("<QQ", data, at)
@@ -117,6 +151,7 @@ class Descriptor:
         if data[3:4] != b"\x01":
             raise FormatError("the descriptor has another version than 1")
         self.layers: List[Layer] = []
+        self.window: Optional[Window] = None
         try:
             (
                 self.id,
@@ -127,18 +162,43 @@ class Descriptor:
                 tag_bytes,
             ) = struct.unpack_from("<QQdQIH", data, 4)
             self.tag = data[42 : 42 + tag_bytes]
-            at = 42 + tag_bytes + 1
-            self.half_loaded = bool(data[at - 1] & 0x80)
-            for index in range(data[at - 1] & 0x7F):
-                self.layers.append(Layer(data, at, index, self.layers[-1] if index else None))
+            at = 42 + tag_bytes + 2
+            flags, nlayers = data[at - 2], data[at - 1]
+            if flags & ~(HALF_LOADED | WINDOW):
+                raise FormatError("the descriptor has unknown flags")
+            self.half_loaded = bool(flags & HALF_LOADED)
+            if flags & WINDOW:
+                self.window = Window(data, at)
+                at += Window.FIELDS.size
+            for index in range(nlayers):
+                before = self.layers[-1] if index else None
+                self.layers.append(Layer(data, at, index, before, bool(self.window)))
                 at = self.layers[-1].end
         except (struct.error, IndexError):
             raise FormatError("the descriptor is cut off") from None
         if at + (HALF_LOADED_BYTES if self.half_loaded else 0) != len(data):
             raise FormatError("there are bytes behind the descriptor")
 
-    def shard_name(self, layer: int, shard: int) -> bytes:
-        return b"bf:{" + self.tag + b"}:%016x:%d:%d" % (self.id, layer, shard)
+    def number(self, index: int) -> int:
+        """The number of a layer, by which its strings are named: it never changes, while layers
+        before it may be dropped.
+        """
+        return index + (self.window.first_number if self.window else 0)
+
+    def nover(self, now_ms: float) -> int:
+        """How many layers, the oldest ones, count no more."""
+        if not self.window:
+            return 0
+        nover = self.window.nover
+        while (
+            nover < len(self.layers)
+            and self.layers[nover].began_ms + self.window.lasts_ms() <= now_ms
+        ):
+            nover += 1
+        return nover
+
+    def shard_name(self, index: int, shard: int) -> bytes:
+        return b"bf:{" + self.tag + b"}:%016x:%d:%d" % (self.id, self.number(index), shard)
 
     def header(self, index: int, shard: int, young_items: Optional[int] = None) -> bytes:
         """The bytes that a shard of a blocked or classic layer must begin with, young or dense."""
@@ -148,14 +208,15 @@ class Descriptor:
             1,
             layer.block_log2,
             layer.nprobes,
-            index,
+            0,
             self.id,
             shard,
             layer.nshards,
             layer.nblocks,
             *form,
+            self.number(index),
         )
-        return struct.pack("<4sBBBBQIIIBI", b"BFSH", *fields).ljust(HEADER_BYTES, b"\0")
+        return struct.pack("<4sBBBBQIIIBII", b"BFSH", *fields).ljust(HEADER_BYTES, b"\0")
 
     def string_bytes(self, home: int) -> int:
         """What the blocks of a string take: those of its home, and of the layers that joined it."""

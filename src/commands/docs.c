@@ -174,7 +174,7 @@ static const struct entry {
     {"bf.mexists", -3, KEY_READ, key_items, PER_BATCH, "Returns which items may be in a filter."},
     {"bf.card", 2, KEY_TELL, key_alone, PER_ITEM,
      "Returns the number of items that were added to a filter."},
-    {"bf.info", -2, KEY_TELL, info, "O(S), where S is the number of shards.",
+    {"bf.info", -2, KEY_TELL, info, "O(L), where L is the number of layers.",
      "Returns the capacity, size, layers, items and growth of a filter, or one of them."},
     {"bf.debug", 2, KEY_TELL, key_alone, PER_ITEM,
      "Returns the items, bits, hashes and capacity of each layer of a filter as lines of text."},

@@ -228,7 +228,7 @@ static bool write_shard(struct access *access, uint32_t layer, uint32_t number, 
  * written then. */
 static bool load_data(struct strings *strings, const struct chunk *chunk) {
     struct access *access = &strings->access;
-    struct load *load = &access->descriptor->load;
+    struct load *load = access->descriptor->load;
     struct part part;
     for (size_t at = 0; chunk_read_part(chunk, &at, &part);) {
         if (part.young) {
@@ -268,7 +268,7 @@ static bool load_ours(struct strings *strings, uint64_t iterator, const uint8_t 
         problem = chunk_check_data(&chunk, descriptor);
     else
         problem = load_end(descriptor, &chunk);
-    if (problem) return reply_bad_next(strings->ctx, problem, &descriptor->load);
+    if (problem) return reply_bad_next(strings->ctx, problem, descriptor->load);
     return chunk.type == CHUNK_END || load_data(strings, &chunk);
 }
 
@@ -280,7 +280,7 @@ static bool all_zero(const uint8_t *bytes, size_t nbytes) {
 static bool load_classic(struct strings *strings, uint64_t iterator, const uint8_t *bytes,
                          size_t nbytes) {
     struct descriptor *descriptor = strings->access.descriptor;
-    struct load *load = &descriptor->load;
+    struct load *load = descriptor->load;
     uint32_t layer;
     uint64_t offset;
     if (nbytes == 0 || nbytes > CHUNK_MAX_BYTES)
@@ -303,25 +303,20 @@ static bool load_classic(struct strings *strings, uint64_t iterator, const uint8
     }
     load->nbytes += nbytes;
     load->next = iterator;
-    if (load->nbytes == redisbloom_total_bytes(descriptor))
-        *load = (struct load){.origin = LOAD_NONE};
+    if (load->nbytes == redisbloom_total_bytes(descriptor)) descriptor_end_load(descriptor);
     return true;
 }
 
 static bool load_next(RedisModuleCtx *ctx, struct filter *filter, uint64_t iterator,
                       const uint8_t *bytes, size_t nbytes) {
-    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE);
-    bool loaded = false;
-    switch (filter->descriptor->load.origin) {
-    case LOAD_OURS:
-        loaded = load_ours(&strings, iterator, bytes, nbytes);
-        break;
-    case LOAD_REDISBLOOM:
-        loaded = load_classic(&strings, iterator, bytes, nbytes);
-        break;
-    case LOAD_NONE:
+    const struct load *load = filter->descriptor->load;
+    if (!load) {
         RedisModule_ReplyWithError(ctx, ERROR_COMPLETE);
+        return false;
     }
+    struct strings strings = strings_of(ctx, filter, REDISMODULE_READ | REDISMODULE_WRITE);
+    const bool loaded = load->origin == LOAD_OURS ? load_ours(&strings, iterator, bytes, nbytes)
+                                                  : load_classic(&strings, iterator, bytes, nbytes);
     access_close(&strings.access);
     if (loaded) RedisModule_ReplicateVerbatim(ctx);
     return loaded;

@@ -18,7 +18,7 @@ static bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, R
                        struct filter **filter) {
     *key = NULL;
     *filter = namecache_find(ctx, name);
-    if (*filter && (*filter)->descriptor->load.origin == LOAD_NONE) return true;
+    if (*filter && !(*filter)->descriptor->load) return true;
     if (!open_filter(ctx, name, mode, key, filter)) return false;
     if (*filter) namecache_keep(ctx, name, *key, *filter);
     return true;

@@ -20,8 +20,8 @@ bool open_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModul
 bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                  struct filter **filter) {
     if (!open_any(ctx, name, mode, key, filter)) return false;
-    if (!*filter || (*filter)->descriptor->load.origin == LOAD_NONE) return true;
-    reply_half_loaded(ctx, &(*filter)->descriptor->load);
+    if (!*filter || !(*filter)->descriptor->load) return true;
+    reply_half_loaded(ctx, (*filter)->descriptor->load);
     RedisModule_CloseKey(*key);
     return false;
 }

@@ -228,19 +228,20 @@ struct descriptor *chunk_read_header(const struct chunk *chunk, const char **pro
     struct descriptor *descriptor = descriptor_decode(chunk->body + 8, chunk->nbody - 8, problem);
     if (!descriptor) return NULL;
     *problem = NULL;
-    if (descriptor->load.origin != LOAD_NONE)
+    if (descriptor->load)
         *problem = "its filter was half loaded itself";
     else if (descriptor->id != chunk->source || chunk->from != 0 ||
              chunk->to != iterator_at(descriptor, chunk->source, 1))
         *problem = "its parts do not belong together";
+    const struct load load = {.origin = LOAD_OURS,
+                              .source = chunk->source,
+                              .next = chunk->to,
+                              .total = bytes_get(chunk->body, 8)};
+    if (!*problem && !descriptor_begin_load(descriptor, &load)) *problem = "out of memory";
     if (*problem) {
         descriptor_free(descriptor);
         return NULL;
     }
-    descriptor->load = (struct load){.origin = LOAD_OURS,
-                                     .source = chunk->source,
-                                     .next = chunk->to,
-                                     .total = bytes_get(chunk->body, 8)};
     descriptor_clear_strings(descriptor);
     return descriptor;
 }
@@ -279,8 +280,8 @@ static uint64_t position_of_part(const struct descriptor *descriptor, const stru
 }
 
 static const char *check_order(const struct chunk *chunk, const struct descriptor *target) {
-    if (chunk->source != target->load.source) return "it is of another filter, or of another dump";
-    if (chunk->from != target->load.next) return "it is out of order";
+    if (chunk->source != target->load->source) return "it is of another filter, or of another dump";
+    if (chunk->from != target->load->next) return "it is out of order";
     return NULL;
 }
 
@@ -316,17 +317,20 @@ const char *chunk_read_end(const struct chunk *chunk, struct descriptor *target)
     if (chunk->to != iterator_at(target, chunk->source, nparts + 2) ||
         (part_at(target, next, &due) && due.part != 0))
         return "it comes too early";
-    if (target->load.nbytes < target->load.total) return "chunks before it are missing";
+    if (target->load->nbytes < target->load->total) return "chunks before it are missing";
     if (chunk->nbody != 8 * (size_t)target->nlayers) return "it is of a filter that has grown";
-    const struct load load = target->load;
+    struct load *load = target->load;
     uint64_t before[SIZING_MAX_LAYERS];
     for (uint32_t i = 0; i < target->nlayers; i++) {
         before[i] = target->layers[i].nitems;
         target->layers[i].nitems = bytes_get(chunk->body + 8 * i, 8);
     }
-    target->load = (struct load){0};
+    target->load = NULL;
     problem = descriptor_problem(target);
-    if (!problem) return NULL;
+    if (!problem) {
+        descriptor_allocator.free(load);
+        return NULL;
+    }
     for (uint32_t i = 0; i < target->nlayers; i++) target->layers[i].nitems = before[i];
     target->load = load;
     return problem;

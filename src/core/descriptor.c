@@ -75,6 +75,7 @@ void descriptor_free(struct descriptor *descriptor) {
     }
     descriptor_allocator.free(descriptor->layers);
     descriptor_allocator.free(descriptor->window);
+    descriptor_allocator.free(descriptor->load);
     descriptor_allocator.free(descriptor->tag);
     descriptor_allocator.free(descriptor);
 }
@@ -83,6 +84,17 @@ bool descriptor_set_window(struct descriptor *descriptor, const struct window *w
     descriptor->window = descriptor_allocator.alloc(sizeof *window);
     if (descriptor->window) *descriptor->window = *window;
     return descriptor->window != NULL;
+}
+
+bool descriptor_begin_load(struct descriptor *descriptor, const struct load *load) {
+    descriptor->load = descriptor_allocator.alloc(sizeof *load);
+    if (descriptor->load) *descriptor->load = *load;
+    return descriptor->load != NULL;
+}
+
+void descriptor_end_load(struct descriptor *descriptor) {
+    descriptor_allocator.free(descriptor->load);
+    descriptor->load = NULL;
 }
 
 bool descriptor_append(struct descriptor *descriptor, const struct layer *like) {
@@ -118,7 +130,10 @@ static struct descriptor *copy_head(const struct descriptor *from) {
     copy->layers = NULL;
     copy->nlayers = 0;
     copy->window = NULL;
-    if (!from->window || descriptor_set_window(copy, from->window)) return copy;
+    copy->load = NULL;
+    if ((!from->window || descriptor_set_window(copy, from->window)) &&
+        (!from->load || descriptor_begin_load(copy, from->load)))
+        return copy;
     descriptor_free(copy);
     return NULL;
 }
@@ -439,9 +454,9 @@ static const char *slices_problem(const struct descriptor *descriptor) {
 }
 
 const char *descriptor_problem(const struct descriptor *descriptor) {
-    const bool loading = descriptor->load.origin != LOAD_NONE;
+    const bool loading = descriptor->load != NULL;
     const char *problem = descriptor_head_problem(descriptor);
-    if (!problem && loading) problem = load_problem(&descriptor->load);
+    if (!problem && loading) problem = load_problem(descriptor->load);
     if (problem) return problem;
     if (descriptor->nlayers < 1 || descriptor->nlayers > SIZING_MAX_LAYERS)
         return "number of layers out of range";

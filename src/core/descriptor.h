@@ -43,11 +43,7 @@ struct layer {
 };
 
 /* Where the chunks of a filter that is being loaded come from. */
-enum load_origin {
-    LOAD_NONE = 0, /* the filter is complete */
-    LOAD_OURS = 1,
-    LOAD_REDISBLOOM = 2
-};
+enum load_origin { LOAD_OURS = 1, LOAD_REDISBLOOM = 2 };
 
 /* How far the loading of a filter, chunk by chunk, has come. */
 struct load {
@@ -78,7 +74,7 @@ struct descriptor {
     uint32_t nlayers;      /* at least 1 */
     uint32_t shard_bytes;  /* largest allocation of a shard, for layers to come */
     uint32_t expansion;    /* capacity factor from layer to layer; 0: the filter does not grow */
-    struct load load;      /* load.origin != LOAD_NONE: half loaded, not to be used */
+    struct load *load;     /* half loaded, not to be used; NULL: the filter is complete */
     struct window *window; /* NULL: the filter never forgets */
 };
 
@@ -105,6 +101,10 @@ bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t t
 
 /* Makes it a filter with such a window; false for lack of memory. */
 bool descriptor_set_window(struct descriptor *descriptor, const struct window *window);
+
+/* Makes it a half-loaded filter; false for lack of memory. And a complete one again. */
+bool descriptor_begin_load(struct descriptor *descriptor, const struct load *load);
+void descriptor_end_load(struct descriptor *descriptor);
 
 /* The number of a layer: what names its strings. It never changes, and the next layer has the next
  * one (law I5); where the oldest layers are dropped it is not the layer's place. */

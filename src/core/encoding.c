@@ -43,8 +43,7 @@ size_t descriptor_encoded_size(const struct descriptor *descriptor) {
         if (adoption)
             nbytes += ADOPTION_BYTES + 8u * adoption->recipe.nseeds + adoption->prefix_length;
     }
-    return nbytes + (descriptor->load.origin == LOAD_NONE ? 0 : LOAD_BYTES) +
-           (descriptor->window ? WINDOW_BYTES : 0);
+    return nbytes + (descriptor->load ? LOAD_BYTES : 0) + (descriptor->window ? WINDOW_BYTES : 0);
 }
 
 static uint8_t *encode_load(const struct load *load, uint8_t *at) {
@@ -90,7 +89,7 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
     at = bytes_put(at, descriptor->expansion, 4);
     at = bytes_put(at, descriptor->tag_length, 2);
     memcpy(at, descriptor->tag, descriptor->tag_length);
-    const unsigned loading = descriptor->load.origin == LOAD_NONE ? 0 : FLAG_LOADING;
+    const unsigned loading = descriptor->load ? FLAG_LOADING : 0;
     at =
         bytes_put(at + descriptor->tag_length, loading | (descriptor->window ? FLAG_WINDOW : 0), 1);
     at = bytes_put(at, descriptor->nlayers, 1);
@@ -115,7 +114,7 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
         at += layer_bitmap_bytes(&layer->layout);
         if (layer->adoption) at = encode_adoption(layer->adoption, at);
     }
-    if (loading) encode_load(&descriptor->load, at);
+    if (descriptor->load) encode_load(descriptor->load, at);
 }
 
 /* What stands behind the bitmap of an adopted layer. */
@@ -179,14 +178,18 @@ static const char *decode_layer(struct descriptor *descriptor, const uint8_t **a
     return kind == LAYER_ADOPTED ? decode_adoption(descriptor_newest(descriptor), at, end) : NULL;
 }
 
-static const char *decode_load(struct load *load, const uint8_t **at, const uint8_t *end) {
+static const char *decode_load(struct descriptor *descriptor, const uint8_t **at,
+                               const uint8_t *end) {
+    struct load load;
     if ((size_t)(end - *at) < LOAD_BYTES) return "too short";
-    load->origin = (enum load_origin)bytes_take(at, 1);
-    load->source = bytes_take(at, 8);
-    load->next = bytes_take(at, 8);
-    load->nbytes = bytes_take(at, 8);
-    load->total = bytes_take(at, 8);
-    return load_problem(load);
+    load.origin = (enum load_origin)bytes_take(at, 1);
+    load.source = bytes_take(at, 8);
+    load.next = bytes_take(at, 8);
+    load.nbytes = bytes_take(at, 8);
+    load.total = bytes_take(at, 8);
+    const char *problem = load_problem(&load);
+    if (problem) return problem;
+    return descriptor_begin_load(descriptor, &load) ? NULL : "out of memory";
 }
 
 static const char *decode_window(struct descriptor *descriptor, const uint8_t **at,
@@ -221,7 +224,7 @@ static const char *decode_layers(struct descriptor *descriptor, const uint8_t *a
         if (problem) return problem;
     }
     if (flags & FLAG_LOADING) {
-        const char *problem = decode_load(&descriptor->load, &at, end);
+        const char *problem = decode_load(descriptor, &at, end);
         if (problem) return problem;
     }
     return at == end ? descriptor_problem(descriptor) : "bytes behind the last layer";

@@ -138,13 +138,12 @@ struct descriptor *redisbloom_decode_header(const uint8_t *bytes, size_t nbytes,
     descriptor->shard_bytes = (uint32_t)shard_bytes;
     descriptor->expansion = options & OPTION_NONSCALING ? 0 : (uint32_t)growth;
     *problem = decode_links(&at, &form, nlinks, options & OPTION_WIDE, total, descriptor);
-    if (*problem) {
-        descriptor_free(descriptor);
-        return NULL;
-    }
-    descriptor->load = (struct load){
+    const struct load load = {
         .origin = LOAD_REDISBLOOM, .next = 1, .total = redisbloom_total_bytes(descriptor)};
-    return descriptor;
+    if (!*problem && !descriptor_begin_load(descriptor, &load)) *problem = "out of memory";
+    if (!*problem) return descriptor;
+    descriptor_free(descriptor);
+    return NULL;
 }
 
 /* ---- data ---- */

@@ -152,8 +152,8 @@ static bool cut(uint64_t nblocks, uint64_t shard_bytes, struct layout *layout) {
                                     .nprobes = layout->nprobes};
         const uint64_t total = allocated(&this);
         if (excess > least_excess) continue;
-        /* A batch opens every shard: each further one must save 1%. */
-        const uint64_t price = total + (nshards - fewest) * total / 100;
+        /* A batch opens every shard: each further one must save 2%. */
+        const uint64_t price = total + (nshards - fewest) * total / 50;
         if (excess == least_excess && price >= least) continue;
         least = price;
         least_excess = excess;

@@ -125,8 +125,7 @@ static bool fail_lost(struct merge *merge, struct strings *strings) {
 static struct filter *find(RedisModuleCtx *ctx, struct merge *merge, RedisModuleString *name,
                            uint64_t id) {
     struct filter *filter = filter_named(ctx, name);
-    if (filter && filter->descriptor->load.origin == LOAD_NONE &&
-        (id == 0 || filter->descriptor->id == id))
+    if (filter && !filter->descriptor->load && (id == 0 || filter->descriptor->id == id))
         return filter;
     if (id == 0 && filter)
         fail_name(merge, "HALFLOADED the filter ", name,

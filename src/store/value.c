@@ -46,6 +46,7 @@ size_t filter_memory(const struct filter *filter) {
     size_t nbytes = sizeof *filter + sizeof *descriptor + descriptor->tag_length + 1 +
                     descriptor->nlayers * (sizeof *descriptor->layers + sizeof *handles->shards);
     if (descriptor->window) nbytes += sizeof *descriptor->window;
+    if (descriptor->load) nbytes += sizeof *descriptor->load;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
         const uint32_t nshards = descriptor->layers[i].layout.nshards;
         nbytes += (nshards + 7) / 8;

@@ -34,6 +34,9 @@ enum {
 /* Of the running test. The signal handler walks it, so servers are added at the head, complete. */
 static Server *servers;
 
+/* For the servers that it starts; 0: the system's clock. */
+static uint64_t begin_at_ms;
+
 void pause_ms(unsigned ms) {
     struct timespec t = {ms / 1000, (long)(ms % 1000) * 1000000};
     nanosleep(&t, NULL);
@@ -137,6 +140,19 @@ static void check_no_crash(Server *s) {
     if (bug || sanitizer || memcheck) CHECK_FAIL("the server on port %d crashed", s->port);
 }
 
+/* ---- clocks: build/clock.so, loaded before the server, reads the time from a file ---- */
+
+void server_clocks_begin_at(uint64_t ms) {
+    begin_at_ms = ms;
+}
+
+void server_set_clock(Server *s, uint64_t ms) {
+    const int fd = open(path_in(s, "clock"), O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    CHECK(s->clock_ms != 0 && pwrite(fd, &ms, sizeof ms, 0) == sizeof ms);
+    close(fd);
+    s->clock_ms = ms;
+}
+
 /* ---- processes ---- */
 
 const char *server_cli(void) {
@@ -208,18 +224,28 @@ static void write_config(Server *s) {
     free(absolute);
 }
 
+/* The sanitizer's runtime must be the first one. */
+static void preload_libraries(Server *s) {
+    const char *sanitizer = getenv("SERVER_PRELOAD");
+    char libraries[2048], *clock = s->clock_ms ? realpath("build/clock.so", NULL) : NULL;
+    snprintf(libraries, sizeof libraries, "%s %s", sanitizer ? sanitizer : "", clock ? clock : "");
+    if (strlen(libraries) > 1) setenv("LD_PRELOAD", libraries, 1);
+    if (s->clock_ms) setenv("TEST_CLOCK", path_in(s, "clock"), 1);
+    free(clock);
+}
+
 static void exec_server(Server *s) {
-    const char *server = getenv("SERVER"), *preload = getenv("SERVER_PRELOAD");
+    const char *server = getenv("SERVER"), *sanitizer = getenv("SERVER_PRELOAD");
     if (!server || !*server) server = "redis-server";
     int out = open(path_in(s, "stderr"), O_WRONLY | O_CREAT | O_APPEND, 0666);
     dup2(out, 1);
     dup2(out, 2);
     int null = open("/dev/null", O_RDONLY);
     dup2(null, 0);
-    if (preload && *preload) {
+    preload_libraries(s);
+    if (sanitizer && *sanitizer) {
         /* Leaks: a server frees little at exit. Null: it asks for absurd sizes with "try" and
          * copes. */
-        setenv("LD_PRELOAD", preload, 1);
         setenv("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1", 1);
         setenv("UBSAN_OPTIONS", "print_stacktrace=1", 1);
     }
@@ -307,6 +333,8 @@ static Server *server_new(const char *module_args, const char *config) {
     }
     s->config = config ? strdup(config) : NULL;
     s->module_args = module_args ? strdup(module_args) : NULL;
+    s->clock_ms = begin_at_ms;
+    if (begin_at_ms) server_set_clock(s, begin_at_ms);
     s->next = servers;
     servers = s;
     s->client = client_new(s);
@@ -492,6 +520,7 @@ void client_free_all(void);
 static void after_test(void) {
     for (Server *s = servers; s; s = s->next) server_stop(s, STOP_NOSAVE);
     client_free_all();
+    begin_at_ms = 0;
     while (servers) {
         Server *s = servers;
         kill_and_remove(s);

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 typedef struct Client Client;
@@ -22,6 +23,7 @@ typedef struct Server {
     Client *client;      /* the usual connection (RESP2, db 0); survives restarts */
     char *config;        /* lines of the test, after those of the harness */
     char *module_args;   /* after the module's path, or NULL for a server without the module */
+    uint64_t clock_ms;   /* what the time is for filters with a window; 0: the system's */
     struct Server *next; /* all servers of the running test */
 } Server;
 
@@ -44,6 +46,12 @@ Server *server_start_with(const char *module_args, const char *config);
     server_refuses(module_args, config, word, __FILE__, __LINE__)
 bool server_refuses(const char *module_args, const char *config, const char *word, const char *file,
                     int line);
+
+/* For filters with a window it is this time, in milliseconds since 1970, on every server that the
+ * test starts from now on: their clocks stand still. */
+void server_clocks_begin_at(uint64_t ms);
+/* Sets the clock of such a server, which may be down. */
+void server_set_clock(Server *s, uint64_t ms);
 
 /* Stops the server and checks that it went as asked. The directory stays. */
 void server_stop(Server *s, Stop how);

@@ -15,6 +15,9 @@
 
 #define ASSETS "tests/assets/stored"
 
+/* When the answers were asked: of a window of an hour, the first slices are over. */
+#define ASKED_MS (1600000000000u + 95u * 60 * 1000)
+
 static Bytes read_asset(const char *name) {
     char path[256];
     snprintf(path, sizeof path, ASSETS "/%s", name);
@@ -56,6 +59,7 @@ static void check_answers(Client *c) {
 }
 
 static Server *down(const char *config) {
+    server_clocks_begin_at(ASKED_MS);
     Server *s = server_start(config);
     server_stop(s, STOP_KILL);
     return s;
@@ -72,8 +76,7 @@ TEST(stored_rdb) {
 
 /* An append-only file as one file, of either kind: Redis 7 takes it as the base of a new set. */
 static void check_aof(const char *name) {
-    Server *s = server_start(NULL);
-    server_stop(s, STOP_KILL);
+    Server *s = down(NULL);
     Bytes aof = read_asset(name);
     put(s, "appendonly.aof", &aof);
     server_reconfigure(s, NULL, "appendonly yes");
@@ -121,6 +124,7 @@ static void load_chunks(Client *c, const char *name, const char *key) {
 }
 
 TEST(stored_chunks) {
+    server_clocks_begin_at(ASKED_MS);
     Client *c = server_start(NULL)->client;
     load_chunks(c, "growing.chunks", "loaded");
     CHECK_INT(command_batches(c, "BF.MEXISTS", "loaded", "g", 0, 60), 60);
@@ -131,6 +135,10 @@ TEST(stored_chunks) {
     load_chunks(c, "young.chunks", "early");
     CHECK_INT(command_batches(c, "BF.MEXISTS", "early", "y", 0, 60), 40);
     EXPECT(c, ":40", "BF.CARD early");
+    load_chunks(c, "window.chunks", "since");
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "since", "w", 100, 520), 520);
+    EXPECT(c, ":520", "BF.CARD since");
+    EXPECT(c, "*1 :3600", "BF.INFO since WINDOW");
 }
 
 /* ---- newer than this module ---- */

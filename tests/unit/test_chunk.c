@@ -147,7 +147,7 @@ static const char *load(struct memory *memory, const uint8_t *bytes, size_t nbyt
         return memory->descriptor ? NULL : problem;
     }
     struct descriptor *d = memory->descriptor;
-    if (d->load.origin == LOAD_NONE) return "complete";
+    if (!d->load) return "complete";
     if (chunk.type == CHUNK_HEADER) return "header";
     if (chunk.type == CHUNK_END) return chunk_read_end(&chunk, d);
     problem = chunk_check_data(&chunk, d);
@@ -157,9 +157,9 @@ static const char *load(struct memory *memory, const uint8_t *bytes, size_t nbyt
         if (part.part == 0) create(&d->layers[part.layer], part.shard);
         memcpy(shard_of(memory, part.layer, part.shard) + (size_t)part.part * CHUNK_PART_BYTES,
                part.bytes, part.nbytes);
-        d->load.nbytes += part.nbytes;
+        d->load->nbytes += part.nbytes;
     }
-    d->load.next = chunk.to;
+    d->load->next = chunk.to;
     return NULL;
 }
 
@@ -208,7 +208,7 @@ TEST(a_filter_goes_through_whole) {
     CHECK_UINT(n, 6); /* header; small shards; two parts of 8 MiB and a short one; end */
     for (size_t i = 0; i < n; i++) {
         CHECK(load(&target, chunks[i].at, chunks[i].n) == NULL);
-        CHECK((target.descriptor->load.origin == LOAD_NONE) == (i + 1 == n));
+        CHECK((!target.descriptor->load) == (i + 1 == n));
         CHECK(descriptor_problem(target.descriptor) == NULL);
     }
     CHECK_UINT(chunk_wanted(source.descriptor, chunks[n - 1].to), WANTED_NOTHING);
@@ -254,7 +254,7 @@ TEST(a_filter_may_fill_during_the_dump) {
         memset(shard_of(&source, 2, 4), 0xaa, 100);
         source.descriptor->layers[2].nitems = 1;
     }
-    CHECK_INT(target.descriptor->load.origin, LOAD_NONE);
+    CHECK(!target.descriptor->load);
     CHECK(!layer_shard_created(&target.descriptor->layers[0], 1));
     CHECK(layer_shard_created(&target.descriptor->layers[2], 4));
     CHECK_UINT(target.descriptor->layers[2].nitems, 1);
@@ -353,8 +353,8 @@ TEST(forged_chunks_are_refused_or_harmless) {
         const size_t victim = round % 3 == 0 ? 0 : round % 3 == 1 ? 1 : n - 1;
         if (victim > 0 && load(&target, chunks[0].at, chunks[0].n) != NULL) CHECK(false);
         if (victim == n - 1) {
-            target.descriptor->load.next = chunks[n - 2].to;
-            target.descriptor->load.nbytes = target.descriptor->load.total;
+            target.descriptor->load->next = chunks[n - 2].to;
+            target.descriptor->load->nbytes = target.descriptor->load->total;
         }
         uint8_t *copy = malloc(chunks[victim].n);
         memcpy(copy, chunks[victim].at, chunks[victim].n);

@@ -203,9 +203,9 @@ TEST(answers_are_those_of_redisbloom) {
         CHECK_UINT(descriptor_nitems(d), dumps[i].ncounted);
         CHECK_UINT(descriptor_capacity(d), dumps[i].capacity);
         CHECK_UINT(d->expansion, dumps[i].expansion);
-        CHECK_INT(d->load.origin, LOAD_REDISBLOOM);
-        CHECK_UINT(d->load.next, 1);
-        CHECK_UINT(d->load.total, redisbloom_total_bytes(d));
+        CHECK_INT(d->load->origin, LOAD_REDISBLOOM);
+        CHECK_UINT(d->load->next, 1);
+        CHECK_UINT(d->load->total, redisbloom_total_bytes(d));
         check_answers(&dumps[i], &memory);
         memory_free(&memory);
     }

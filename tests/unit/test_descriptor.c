@@ -43,7 +43,7 @@ static const uint8_t pinned[] = {
     2,    0,    0,    0,                                              /* expansion */
     3,    0,                                                          /* length of the tag */
     'a',  0,    '}',                                                  /* tag */
-    2,                                                                /* layers */
+    0,    2,                                                          /* flags, layers */
     1,    9,    7,    0,    1,    0,    0,    0,    2,    0,    0, 0, /* kind … blocks */
     100,  0,    0,    0,    0,    0,    0,    0,    100,  0,    0, 0,    0,
     0,    0,    0,    183,  0,    0,    0,    0,    0,    0,    0, 0x01, /* capacity … created */
@@ -256,7 +256,7 @@ static const uint8_t pinned_half[] = {
     0x00, 0x10, 0,    0,    0,    0,    0,    0,    /* shard size */
     2,    0,    0,    0,                            /* expansion */
     1,    0,    'k',                                /* tag */
-    0x81,                                           /* layers, half loaded */
+    1,    1,                                        /* flags: half loaded; layers */
     2,    9,    10,   1,    2,    0,    0,    0,
     60,   0,    0,    0,                         /* kind, width, probes, wide, shards, blocks */
     100,  0,    0,    0,    0,    0,    0,    0, /* capacity */
@@ -287,7 +287,7 @@ TEST(half_loaded_encoding_is_the_pinned_one) {
     d->error = 0.001;
     d->shard_bytes = 4096;
     d->expansion = 2;
-    d->load = (struct load){LOAD_REDISBLOOM, 0, 1001, 1000, 5000};
+    REQUIRE(descriptor_begin_load(d, &(struct load){LOAD_REDISBLOOM, 0, 1001, 1000, 5000}));
     REQUIRE(descriptor_append(d, &layer));
     layer_mark_created(&d->layers[0], 0);
     uint8_t *bytes;
@@ -313,15 +313,16 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
         uint8_t value;
         const char *reason;
     } cases[] = {
-        {43, 0x01, "bytes behind the last layer"},
-        {43, 0x80, "number of layers out of range"},
-        {47, 2, "unknown flags of a layer"},
-        {69, 1, "more items than possible"}, /* 2^40 and some */
-        {71, 0x80, "more items than possible"},
-        {83, 1, "more bits than bytes"},
-        {91, 1, "more bits than bytes"},
-        {97, 0, "unknown origin of a half-loaded filter"},
-        {97, 3, "unknown origin of a half-loaded filter"},
+        {43, 0, "bytes behind the last layer"},
+        {43, 4, "unknown flags"},
+        {44, 0, "number of layers out of range"},
+        {48, 2, "unknown flags of a layer"},
+        {70, 1, "more items than possible"}, /* 2^40 and some */
+        {72, 0x80, "more items than possible"},
+        {84, 1, "more bits than bytes"},
+        {92, 1, "more bits than bytes"},
+        {98, 0, "unknown origin of a half-loaded filter"},
+        {98, 3, "unknown origin of a half-loaded filter"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         uint8_t bytes[sizeof pinned_half];
@@ -329,6 +330,177 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
         bytes[cases[i].at] = cases[i].value;
         if (!check_refused(bytes, sizeof bytes, cases[i].reason)) CHECK_FAIL("case %zu", i);
     }
+}
+
+/* docs/format.md shows these, from the flags on: the example with a window. */
+static const uint8_t pinned_window[] = {
+    2,    2,                                                       /* flags, layers */
+    0x10, 0x0e, 0,    0,                                           /* seconds */
+    4,    1,    1,                                                 /* slices, sliding, over */
+    7,    0,    0,    0,    0x2c, 1,    0,    0,    0,    0, 0, 0, /* first number, capacity */
+    1,    9,    7,    0,    1,    0,    0,    0,    2,    0, 0, 0, /* layer 7 */
+    100,  0,    0,    0,    0,    0,    0,    0,                   /* capacity */
+    100,  0,    0,    0,    0,    0,    0,    0,                   /* items */
+    183,  0,    0,    0,    0,    0,    0,    0,                   /* bytes */
+    0x00, 0x80, 0x6e, 0x87, 0x74, 0x01, 0x00, 0x00, 1,             /* began, created */
+    1,    11,   14,   0,    10,   0,    0,    0,    0x2c, 1, 0, 0, /* layer 8 */
+    200,  0,    0,    0,    0,    0,    0,    0,    3,    0, 0, 0,
+    0,    0,    0,    0,    0xce, 0x2c, 1,    0,    0,    0, 0, 0,
+    0x80, 0x6e, 0xa5, 0x87, 0x74, 0x01, 0x00, 0x00, 2,    2,
+};
+enum { HEAD = 45, WINDOWED = HEAD + sizeof pinned_window };
+
+static const struct window hour = {
+    .seconds = 3600, .nslices = 4, .sliding = true, .first_number = 7, .nover = 1, .capacity = 300};
+
+/* All of its bytes. */
+static void windowed(uint8_t bytes[WINDOWED]) {
+    memcpy(bytes, pinned, HEAD);
+    memcpy(bytes + HEAD, pinned_window, sizeof pinned_window);
+}
+
+TEST(encoding_with_a_window_is_the_pinned_one) {
+    struct descriptor *d = example();
+    REQUIRE(d && descriptor_set_window(d, &hour));
+    d->layers[0].began_ms = 1600000000000;
+    d->layers[1].began_ms = 1600000000000 + 3600 * 1000;
+    uint8_t *bytes, expected[WINDOWED];
+    windowed(expected);
+    const size_t nbytes = encode(d, &bytes);
+    CHECK_MEM(bytes, nbytes, expected, sizeof expected);
+    CHECK(check_corrupted(expected, sizeof expected));
+    free(bytes);
+    uint8_t header[HEADER_BYTES];
+    header_write(d, 1, 9, FORM_DENSE, header);
+    CHECK_UINT(header[33], 8);
+    CHECK(header_fits(d, 1, 9, header));
+    d->window->first_number++;
+    CHECK(!header_fits(d, 1, 9, header));
+    descriptor_free(d);
+}
+
+TEST(every_corruption_of_a_window_is_refused_or_valid) {
+    uint8_t bytes[WINDOWED];
+    windowed(bytes);
+    for (size_t n = 0; n < sizeof bytes; n++) CHECK(!check_corrupted(bytes, n));
+    for (size_t at = HEAD; at < sizeof bytes; at++) {
+        const uint8_t good = bytes[at];
+        for (unsigned value = 0; value < 256; value++) {
+            bytes[at] = (uint8_t)value;
+            check_corrupted(bytes, sizeof bytes);
+        }
+        bytes[at] = good;
+    }
+    srandom(2);
+    for (int round = 0; round < 100000; round++) {
+        windowed(bytes);
+        for (int n = 0; n < 3; n++)
+            bytes[HEAD + (size_t)random() % sizeof pinned_window] = (uint8_t)random();
+        check_corrupted(bytes, sizeof bytes - (round % 3 ? 0 : (size_t)random() % 20));
+    }
+}
+
+TEST(bad_windows_are_refused_with_the_reason) {
+    enum { AT = HEAD + 2, BEGAN = AT + 19 + 36 };
+    static const struct {
+        size_t at;
+        uint8_t bytes[9];
+        size_t nbytes;
+        const char *reason;
+    } cases[] = {
+        {HEAD, {4}, 1, "unknown flags"},
+        {AT, {0}, 4, "window out of range"},
+        {AT, {1, 0xca, 0x9a, 0x3b}, 4, "window out of range"},
+        {AT + 4, {0}, 1, "number of slices out of range"},
+        {AT + 4, {33}, 1, "number of slices out of range"},
+        {AT, {1, 0, 0, 0, 11}, 5, "slices that are too short"},
+        {AT + 5, {2}, 1, "unknown flags of a window"},
+        {AT + 6, {2}, 1, "a slice that is over in part"}, /* all of them */
+        {AT + 6, {3}, 1, "a slice that is over in part"},
+        {AT + 7, {0xc0, 0xff, 0xff, 0xff}, 4, "number of a layer out of range"},
+        {AT + 11, {0}, 8, "capacity of a window out of range"},
+        {AT + 11, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity of a window out of range"},
+        {BEGAN, {0}, 8, "a time out of range"},
+        {BEGAN, {1, 0, 0, 0, 0, 0, 0x20, 0}, 8, "a time out of range"},
+        {BEGAN, {0x81, 0x6e, 0xa5, 0x87, 0x74, 0x01, 0x00, 0x00}, 8, "slices out of order"},
+        {BEGAN,
+         {0x80, 0x6e, 0xa5, 0x87, 0x74, 0x01, 0x00, 0x00},
+         8,
+         "a slice that is over in part"},
+    };
+    for (size_t i = 0; i < N(cases); i++) {
+        uint8_t bytes[WINDOWED];
+        windowed(bytes);
+        memcpy(bytes + cases[i].at, cases[i].bytes, cases[i].nbytes);
+        if (!check_refused(bytes, sizeof bytes, cases[i].reason)) CHECK_FAIL("case %zu", i);
+    }
+    /* One slice of two layers, and two slices of one, in a filter that does not grow. */
+    uint8_t bytes[WINDOWED];
+    windowed(bytes);
+    memset(bytes + 36, 0, 4);
+    CHECK(check_corrupted(bytes, sizeof bytes));
+    bytes[AT + 6] = 0;
+    memcpy(bytes + BEGAN, bytes + sizeof bytes - 10, 8);
+    check_refused(bytes, sizeof bytes, "several layers, but no expansion");
+    bytes[36] = 2;
+    CHECK(check_corrupted(bytes, sizeof bytes));
+}
+
+/* Three layers in one string, of 2, 3 and 5 blocks of 64 bytes; the third was not created yet. */
+static struct descriptor *joined(void) {
+    struct descriptor *d = descriptor_new("tag", 3);
+    d->error = 0.001;
+    d->shard_bytes = 1 << 20;
+    d->expansion = 2;
+    for (uint32_t i = 0, nblocks[] = {2, 3, 5}; i < 3; i++) {
+        const struct layout layout = {1, nblocks[i], 9, 7};
+        CHECK(descriptor_add_layer_joined(d, &layout, 100));
+    }
+    layer_mark_created(&d->layers[0], 0);
+    layer_mark_created(&d->layers[1], 0);
+    d->layers[0].nitems = d->layers[1].nitems = 100;
+    d->layers[0].nstored = HEADER_BYTES + 128;
+    d->layers[1].nstored = 192;
+    return d;
+}
+
+/* What the table above can't say: kinds and strings of layers. */
+TEST(windows_that_can_not_be) {
+    struct descriptor *d = joined();
+    const struct window fresh = {.seconds = 3600, .nslices = 4, .capacity = 300};
+    uint8_t *bytes;
+    REQUIRE(descriptor_set_window(d, &fresh));
+    for (uint32_t i = 0; i < 3; i++) d->layers[i].began_ms = 1600000000000;
+    CHECK(descriptor_problem(d) == NULL);
+    d->layers[2].began_ms++;
+    size_t nbytes = encode(d, &bytes);
+    check_refused(bytes, nbytes, "a string that belongs to two slices");
+    free(bytes);
+    d->layers[2].began_ms--;
+    const struct layer classic = {.kind = LAYER_CLASSIC,
+                                  .layout = {2, 60, 9, 10},
+                                  .capacity = 100,
+                                  .nbits = 40000,
+                                  .nbytes = 5000,
+                                  .began_ms = 1600000000000};
+    CHECK(descriptor_append(d, &classic));
+    nbytes = encode(d, &bytes);
+    check_refused(bytes, nbytes, "a window over layers of another kind");
+    free(bytes);
+    descriptor_free(d);
+    /* Half loaded, with a window: both blocks are there. */
+    d = example();
+    REQUIRE(d && descriptor_set_window(d, &fresh));
+    d->layers[0].began_ms = d->layers[1].began_ms = 1;
+    REQUIRE(descriptor_begin_load(d, &(struct load){LOAD_OURS, 5, 1001, 1000, 5000}));
+    nbytes = encode(d, &bytes);
+    CHECK(check_corrupted(bytes, nbytes));
+    free(bytes);
+    descriptor_free(d);
+    d = example();
+    d->layers[0].began_ms = 1;
+    CHECK_STR(descriptor_problem(d), "a slice without a window");
+    descriptor_free(d);
 }
 
 TEST(bad_values_are_refused_with_the_reason) {
@@ -351,21 +523,22 @@ TEST(bad_values_are_refused_with_the_reason) {
         {36, {1, 0x80, 0, 0}, 4, "expansion out of range"},
         {36, {0}, 4, "several layers, but no expansion"},
         {40, {0xff, 0xff}, 2, "too short"},
-        {45, {0}, 1, "number of layers out of range"},
-        {45, {65}, 1, "number of layers out of range"},
-        {46, {0}, 1, "unknown kind of layer"},
-        {46, {0xff}, 1, "unknown kind of layer"},
-        {49, {2}, 1, "unknown flags of a layer"},
-        {49, {1}, 1, "a first layer that is joined"},
-        {86, {1}, 1, "joined layers with several shards, or of different kinds"},
-        {58, {0}, 8, "capacity out of range"},
-        {58, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
-        {66, {0, 0, 0, 0, 0, 2}, 6, "more items than possible"},
-        {74, {0xff}, 1, "more bytes than its shards can have"},
-        {74, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
-        {82, {3}, 1, "marks for shards that do not exist"},
-        {54, {0}, 4, "a shard without blocks"},
-        {54, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
+        {45, {4}, 1, "unknown flags"},
+        {46, {0}, 1, "number of layers out of range"},
+        {46, {65}, 1, "number of layers out of range"},
+        {47, {0}, 1, "unknown kind of layer"},
+        {47, {0xff}, 1, "unknown kind of layer"},
+        {50, {2}, 1, "unknown flags of a layer"},
+        {50, {1}, 1, "a first layer that is joined"},
+        {87, {1}, 1, "joined layers with several shards, or of different kinds"},
+        {59, {0}, 8, "capacity out of range"},
+        {59, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
+        {67, {0, 0, 0, 0, 0, 2}, 6, "more items than possible"},
+        {75, {0xff}, 1, "more bytes than its shards can have"},
+        {75, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
+        {83, {3}, 1, "marks for shards that do not exist"},
+        {55, {0}, 4, "a shard without blocks"},
+        {55, {0xff, 0xff, 0xff, 0xff}, 4, "shards larger than a string can be"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         uint8_t bytes[sizeof pinned];
@@ -376,31 +549,13 @@ TEST(bad_values_are_refused_with_the_reason) {
     static const struct {
         size_t at;
         uint8_t value;
-    } layouts[] = {{47, 8}, {47, 16}, {48, 0}, {48, 65}, {50, 0}, {53, 1}};
+    } layouts[] = {{48, 8}, {48, 16}, {49, 0}, {49, 65}, {51, 0}, {54, 1}};
     for (size_t i = 0; i < N(layouts); i++) {
         uint8_t bytes[sizeof pinned];
         memcpy(bytes, pinned, sizeof pinned);
         bytes[layouts[i].at] = layouts[i].value;
         CHECK(!check_corrupted(bytes, sizeof bytes));
     }
-}
-
-/* Three layers in one string, of 2, 3 and 5 blocks of 64 bytes; the third was not created yet. */
-static struct descriptor *joined(void) {
-    struct descriptor *d = descriptor_new("tag", 3);
-    d->error = 0.001;
-    d->shard_bytes = 1 << 20;
-    d->expansion = 2;
-    for (uint32_t i = 0, nblocks[] = {2, 3, 5}; i < 3; i++) {
-        const struct layout layout = {1, nblocks[i], 9, 7};
-        CHECK(descriptor_add_layer_joined(d, &layout, 100));
-    }
-    layer_mark_created(&d->layers[0], 0);
-    layer_mark_created(&d->layers[1], 0);
-    d->layers[0].nitems = d->layers[1].nitems = 100;
-    d->layers[0].nstored = HEADER_BYTES + 128;
-    d->layers[1].nstored = 192;
-    return d;
 }
 
 TEST(joined_layers_share_a_string) {
@@ -488,10 +643,11 @@ TEST(joined_layers_that_can_not_be) {
 
 TEST(shard_header_is_the_pinned_one) {
     static const uint8_t expected[55] = {
-        'B',  'F',  'S',  'H',  1,    11,   14,   1,    /* magic, version, width, probes, layer */
+        'B',  'F',  'S',  'H',  1,    11,   14,   0,    /* magic, version, width, probes, 0 */
         0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01, /* id */
-        9,    0,    0,    0,    10,   0,    0,    0,
-        0x2c, 0x01, 0,    0, /* shard, shards, blocks; the rest is 0 */
+        9,    0,    0,    0,    10,   0,    0,    0,    0x2c,
+        0x01, 0,    0,    0,    0,    0,    0,    0, /* shard, shards, blocks, form, items */
+        1,    0,    0,    0,                         /* layer; the rest is 0 */
     };
     struct descriptor *d = example();
     uint8_t header[HEADER_BYTES];

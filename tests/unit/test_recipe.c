@@ -301,9 +301,9 @@ TEST(impossible_adopted_layers_are_refused) {
     layer->adoption->owned = true; /* and has a name */
     CHECK(descriptor_problem(descriptor) != NULL);
     layer->adoption->owned = false;
-    descriptor->load = (struct load){.origin = LOAD_OURS, .next = 5};
+    CHECK(descriptor_begin_load(descriptor, &(struct load){.origin = LOAD_OURS, .next = 5}));
     CHECK(descriptor_problem(descriptor) != NULL);
-    descriptor->load = (struct load){0};
+    descriptor_end_load(descriptor);
     CHECK(descriptor_add_adopted(descriptor, &adoption)); /* a second one */
     CHECK(descriptor_problem(descriptor) != NULL);
     descriptor_free(descriptor);

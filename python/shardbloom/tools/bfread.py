@@ -16,6 +16,7 @@ import argparse
 import os
 import struct
 import sys
+import time
 from typing import Callable, Dict, Iterator, List, NoReturn, Protocol, Set, Tuple
 
 from shardbloom.cluster import Servers
@@ -90,6 +91,7 @@ class FileShard:
 
 
 def file_name(directory: str, layer: int, shard: int) -> str:
+    """Of layer and shard as the descriptor that lies beside them counts them."""
     return os.path.join(directory, f"{layer}.{shard}")
 
 
@@ -178,8 +180,11 @@ class Reader:
 
     def contains(self, item: bytes) -> bool:
         digest = xxhash.xxh3_128_intdigest(item, self.descriptor.seed)
+        nover = self.descriptor.nover(time.time() * 1000)
         # Newest first, like the module: most items are in the newest layer, which is the largest.
-        return any(self.in_layer(layer, item, digest) for layer in reversed(self.descriptor.layers))
+        return any(
+            self.in_layer(layer, item, digest) for layer in reversed(self.descriptor.layers[nover:])
+        )
 
 
 # ---- the program ----
@@ -203,15 +208,24 @@ def show(descriptor: Descriptor) -> None:
         f"id {descriptor.id:016x}, seed {descriptor.seed}, error rate {descriptor.error:g}, "
         f"expansion {descriptor.expansion or 'none'}"
     )
+    window = descriptor.window
+    if window:
+        print(
+            f"window of {window.seconds} seconds{', sliding' if window.sliding else ''}, for"
+            f" {window.capacity} items, {window.nslices} slices of {window.slice_ms() / 1000:g} seconds"
+        )
+    nover = descriptor.nover(time.time() * 1000)
     for layer in descriptor.layers:
         bits = {CLASSIC: f"RedisBloom's {layer.nbits} bits", ADOPTED: "adopted bitmaps"}.get(
             layer.kind, f"blocks of {1 << layer.block_log2} bits"
         )
         nexisting = sum(map(layer.has_shard, range(layer.nshards)))
+        began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(layer.began_ms / 1000))
+        state = f", began {began}{', over' if layer.index < nover else ''}" if window else ""
         print(
-            f"layer {layer.index}: {layer.nitems} of {layer.capacity} items, {bits},"
+            f"layer {descriptor.number(layer.index)}: {layer.nitems} of {layer.capacity} items, {bits},"
             f" {layer.nprobes} bits per item, {nexisting} of {layer.nshards} shards exist,"
-            f" {layer.shard_bytes()} bytes each"
+            f" {layer.shard_bytes()} bytes each{state}"
         )
 
 
