@@ -195,7 +195,7 @@ static void check_valid(const struct descriptor *d) {
         CHECK(layout->nshards >= 1 && layout->nshards <= LAYOUT_MAX_SHARDS && layout->nblocks >= 1);
         CHECK(layout_shard_bytes(layout) + HEADER_BYTES <= 512u << 20);
         CHECK(layer->capacity >= 1 && layer->capacity <= SIZING_MAX_CAPACITY);
-        CHECK(classic || layer->nitems <= layer->capacity);
+        CHECK(layer->nitems <= SIZING_MAX_CAPACITY);
         CHECK(!classic || (layer->nbits >= 1 && (layer->nbits - 1) / 8 < layer->nbytes &&
                            layer->nbytes <= layout->nshards * layout_shard_bytes(layout)));
         CHECK(layer_count_created(layer) <= layout->nshards);
