@@ -42,12 +42,15 @@
 #define REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION    (1 << 5) /* Valkey 9.0 */
 
 /* ---- flags of the running context ---- */
+#define REDISMODULE_CTX_FLAGS_LUA           (1 << 0)
+#define REDISMODULE_CTX_FLAGS_MULTI         (1 << 1)
 #define REDISMODULE_CTX_FLAGS_MASTER        (1 << 2)
 #define REDISMODULE_CTX_FLAGS_CLUSTER       (1 << 5)
 #define REDISMODULE_CTX_FLAGS_EVICT         (1 << 9)
 #define REDISMODULE_CTX_FLAGS_REPLICATED    (1 << 12)
 #define REDISMODULE_CTX_FLAGS_LOADING       (1 << 13)
 #define REDISMODULE_CTX_FLAGS_IS_CHILD      (1 << 20)
+#define REDISMODULE_CTX_FLAGS_DENY_BLOCKING (1 << 21)
 #define REDISMODULE_CTX_FLAGS_RESP3         (1 << 22)
 #define REDISMODULE_CTX_FLAGS_ASYNC_LOADING (1 << 23)
 
@@ -212,6 +215,7 @@ typedef void (*RedisModuleEventCallback)(RedisModuleCtx *ctx, RedisModuleEvent e
 typedef int (*RedisModuleNotificationFunc)(RedisModuleCtx *ctx, int type, const char *event,
                                            RedisModuleString *key);
 typedef void (*RedisModuleTimerProc)(RedisModuleCtx *ctx, void *data);
+typedef void (*RedisModuleDisconnectFunc)(RedisModuleCtx *ctx, RedisModuleBlockedClient *client);
 typedef void (*RedisModuleInfoFunc)(RedisModuleInfoCtx *ctx, int for_crash_report);
 typedef RedisModuleString *(*RedisModuleConfigGetStringFunc)(const char *name, void *privdata);
 typedef long long (*RedisModuleConfigGetNumericFunc)(const char *name, void *privdata);
@@ -336,6 +340,13 @@ typedef struct RedisModuleTypeMethods {
     X(int, AvoidReplicaTraffic, (void))                                                            \
     X(RedisModuleTimerID, CreateTimer,                                                             \
       (RedisModuleCtx *, mstime_t period, RedisModuleTimerProc, void *data))                       \
+    X(RedisModuleBlockedClient *, BlockClient,                                                     \
+      (RedisModuleCtx *, RedisModuleCmdFunc reply, RedisModuleCmdFunc timeout,                     \
+       void (*free_privdata)(RedisModuleCtx *, void *), long long timeout_ms))                     \
+    X(int, UnblockClient, (RedisModuleBlockedClient *, void *privdata))                            \
+    X(void *, GetBlockedClientPrivateData, (RedisModuleCtx *))                                     \
+    X(void, SetDisconnectCallback,                                                                 \
+      (RedisModuleBlockedClient *, RedisModuleDisconnectFunc callback))                            \
     X(RedisModuleCtx *, GetDetachedThreadSafeContext, (RedisModuleCtx *))                          \
     X(void, GetRandomBytes, (unsigned char *, size_t length))                                      \
     X(RedisModuleString *, GetCurrentUserName, (RedisModuleCtx *))                                 \

@@ -11,6 +11,7 @@
 #include "store/garbage.h"
 #include "store/jobs.h"
 #include "store/living.h"
+#include "store/merge_job.h"
 #include "store/datatype.h"
 
 #define MODULE_NAME    "bf"
@@ -56,6 +57,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     namecache_start();
     living_start();
     garbage_start();
+    merge_start();
     jobs_start(ctx);
     config_warn_of_eviction(ctx);
     return REDISMODULE_OK;

@@ -119,11 +119,20 @@ static Arg healed[] = {ARG(KEY, "key"),
                         .flags = REDISMODULE_CMD_ARG_MULTIPLE,
                         .subargs = healed_shard},
                        END};
+static Arg merge[] = {
+    ARG(KEY, "destination"),
+    {.name = "source", .type = REDISMODULE_ARG_TYPE_KEY, .flags = REDISMODULE_CMD_ARG_MULTIPLE},
+    END};
+static Arg merged[] = {ARG(KEY, "destination"),  ARG(KEY, "source"),
+                       ARG(INTEGER, "to_layer"), ARG(INTEGER, "from_layer"),
+                       ARG(INTEGER, "shard"),    ARG(INTEGER, "shards"),
+                       ARG(INTEGER, "block"),    ARG(INTEGER, "blocks"),
+                       ARG(INTEGER, "items"),    END};
 static Arg nextid[] = {ARG(KEY, "key"), ARG(STRING, "id"), END};
 static Arg scandump[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), END};
 static Arg loadchunk[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), ARG(STRING, "data"), END};
 
-/* ---- keys: always the first argument ---- */
+/* ---- keys: the first argument; of a union, also those that are read ---- */
 
 /* Whether an item was seen is all the data that a filter has. A command that answers it, BF.ADD
  * included, needs the right to read the key. */
@@ -175,6 +184,10 @@ static const struct entry {
     {"bf.heal", 2, KEY_REPAIR, key_alone,
      "O(S + B), where S is the number of shards and B the bytes of those that are replaced.",
      "Replaces the lost shards of a filter by empty ones and returns how many."},
+    {"bf.merge", -3, KEY_INSERT, merge,
+     "O(B), where B is the number of bytes of the sources' shards; in steps, while the client "
+     "waits.",
+     "Adds all items of the sources to the destination and returns how many it has, estimated."},
     {"bf.scandump", 3, KEY_READ, scandump, "O(N), where N is the number of bytes returned.",
      "Returns the next part of a filter's dump, for BF.LOADCHUNK."},
     {"bf.loadchunk", 4, KEY_REPAIR, loadchunk, "O(N), where N is the number of bytes given.",
@@ -189,6 +202,8 @@ static const struct entry {
      "Sets the id of the filter that COPY or RESTORE creates next. For replication only."},
     {"bf.healed", -4, KEY_REPLACE, healed, "O(S), where S is the number of shards.",
      "Replaces the given shards by empty ones. For replication only."},
+    {"bf.merged", 10, KEY_REPLACE, merged, "O(B), where B is the number of bytes of the shards.",
+     "Unites the given shards of two filters. For replication only."},
     {"bf.leaves", 2, KEY_REPLACE, key_alone, "O(1)",
      "Announces that a filter is about to move to another cluster node. For replication only."},
 };
@@ -223,11 +238,18 @@ static bool set_info(RedisModuleCommand *command, const struct entry *entry) {
     static const RedisModuleCommandInfoVersion version = {1, sizeof(RedisModuleCommandHistoryEntry),
                                                           sizeof(RedisModuleCommandKeySpec),
                                                           sizeof(RedisModuleCommandArg)};
-    RedisModuleCommandKeySpec keys[2] = {{.flags = entry->key_flags,
+    RedisModuleCommandKeySpec keys[3] = {{.flags = entry->key_flags,
                                           .begin_search_type = REDISMODULE_KSPEC_BS_INDEX,
                                           .bs.index.pos = 1,
                                           .find_keys_type = REDISMODULE_KSPEC_FK_RANGE,
                                           .fk.range = {0, 1, 0}}};
+    const Arg *source = &entry->args[1];
+    if (source->type == REDISMODULE_ARG_TYPE_KEY) {
+        keys[1] = keys[0];
+        keys[1].flags = KEY_READ;
+        keys[1].bs.index.pos = 2;
+        keys[1].fk.range.lastkey = source->flags & REDISMODULE_CMD_ARG_MULTIPLE ? -1 : 0;
+    }
     const RedisModuleCommandInfo command_info = {.version = &version,
                                                  .summary = entry->summary,
                                                  .complexity = entry->complexity,

@@ -4,12 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "commands/words.h"
-#include "core/bytes.h"
-#include "core/filter.h"
-#include "core/names.h"
-#include "store/cluster.h"
-
 /* The server writes 17 digits: "9.9999999999999995e-07" for what everybody calls 1e-06. */
 int reply_number(RedisModuleCtx *ctx, double number, int ndigits) {
     char text[40];
@@ -22,23 +16,8 @@ int reply_number(RedisModuleCtx *ctx, double number, int ndigits) {
 }
 
 int reply_lost(struct strings *strings) {
-    const struct access *access = &strings->access;
-    const struct descriptor *descriptor = access->descriptor;
-    /* A replica does not know which slots its primary is moving: that, too, may be why it lacks the
-     * shard. */
-    if (access->status == SHARD_MISSING &&
-        cluster_slot_state(strings->ctx, names_filter_slot(descriptor)) != SLOT_OWNED)
-        return RedisModule_ReplyWithError(strings->ctx, ERROR_MIGRATING);
-    RedisModuleString *name = shard_name(descriptor, access->bad_layer, access->bad_shard);
-    const struct word word = word_of(name);
-    char shown[256], text[512];
-    bytes_show(word.text, word.length, shown, sizeof shown);
-    RedisModule_FreeString(NULL, name);
-    snprintf(
-        text, sizeof text,
-        "SHARDLOST shard %s %s: %.3g%% of the filter can't be answered; see BF.SHARDS and BF.HEAL",
-        shown, access->status == SHARD_MISSING ? "is missing" : "was overwritten or damaged",
-        100 * filter_shard_share(descriptor, access->bad_layer));
+    char text[512];
+    strings_lost_problem(strings, text, sizeof text);
     return RedisModule_ReplyWithError(strings->ctx, text);
 }
 

@@ -25,7 +25,7 @@
 #define ERROR_INTERNAL                                                                             \
     "ERR only replication, the append-only file and slot migration use this command"
 #define ERROR_BAD_ID    "ERR bad id: 16 hexadecimal digits are needed"
-#define ERROR_MIGRATING "TRYAGAIN shards of this filter are on their way between cluster nodes"
+#define ERROR_MIGRATING STRINGS_ON_THE_WAY
 #define ERROR_BAD_FIELD                                                                            \
     "ERR Invalid information value: CAPACITY, SIZE, FILTERS, ITEMS, EXPANSION, WINDOW, "           \
     "SLICES, SLIDING, AGE or ERROR is needed"
@@ -49,6 +49,11 @@
 #define ERROR_CROSSSLOT  "CROSSSLOT the strings to adopt must lie in the filter's cluster slot"
 #define ERROR_ADOPT_MOVING                                                                         \
     "TRYAGAIN the cluster slot of the strings to adopt is on its way between nodes"
+
+#define ERROR_NO_WAIT                                                                              \
+    "ERR BF.MERGE takes its time, and can't be used in transactions, scripts and functions"
+#define ERROR_MANY_SOURCES "ERR too many sources: 1000 at most"
+#define ERROR_MERGED       "ERR these layers can't be united"
 
 /* Replies a number with so many digits, or with as many as it takes to read the same number again:
  * a double, in RESP2 its text. */

@@ -7,6 +7,7 @@
 #include "commands/inspect.h"
 #include "commands/internal.h"
 #include "commands/items.h"
+#include "commands/merge.h"
 #include "commands/repair.h"
 
 static const struct {
@@ -29,6 +30,8 @@ static const struct {
     {"bf.shards", BFShards_RedisCommand, "readonly", 1},
     {"bf.heal", BFHeal_RedisCommand, "write deny-oom", 1},
     {"bf.healed", BFHealed_RedisCommand, "write admin", 1},
+    {"bf.merge", BFMerge_RedisCommand, "write deny-oom blocking", 1},
+    {"bf.merged", BFMerged_RedisCommand, "write admin", 1},
     {"bf.scandump", BFScanDump_RedisCommand, "readonly", 1},
     {"bf.loadchunk", BFLoadChunk_RedisCommand, "write deny-oom", 1},
     {"bf.descriptor", BFDescriptor_RedisCommand, "readonly", 1},

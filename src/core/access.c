@@ -373,6 +373,17 @@ void access_mark_lost(struct access *access, uint32_t layer, uint32_t number) {
         mark_created(access, at, number, 0);
 }
 
+/* A string without a header is nobody's shard. */
+void access_spoil(struct access *access, uint32_t layer, uint32_t number) {
+    const uint32_t home = access->descriptor->layers[layer].home;
+    struct shard *shard = handle_of(access, home, number);
+    const bool was_open = shard->key != NULL;
+    access->supplier->renew(access, shard, home, number, 1);
+    if (!was_open) keep_open(access, shard);
+    access_close(access);
+    for (uint32_t i = home; i <= layer; i++) access_mark_lost(access, i, number);
+}
+
 /* Each layer that shares the string has its own blocks in it; the rest is the home's. */
 bool access_recount(struct access *access, uint32_t home, uint64_t nbytes) {
     const struct descriptor *descriptor = access->descriptor;

@@ -137,6 +137,10 @@ void access_fill_joined(struct access *access, uint32_t layer);
 /* Marks a shard as created whose string is lost. */
 void access_mark_lost(struct access *access, uint32_t layer, uint32_t number);
 
+/* Makes an end of a shard that can't be what the primary's is any more: it counts as lost, also if
+ * it was sound or did not exist. */
+void access_spoil(struct access *access, uint32_t layer, uint32_t number);
+
 /* The strings that begin with this layer were found to have nbytes in all, with the layers that
  * joined them. True if it was thought otherwise. */
 bool access_recount(struct access *access, uint32_t home, uint64_t nbytes);

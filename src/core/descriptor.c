@@ -368,11 +368,6 @@ static const char *classic_problem(const struct layer *layer) {
     return layer->nitems > SIZING_MAX_CAPACITY ? "more items than possible" : NULL;
 }
 
-static bool same_layout(const struct layout *a, const struct layout *b) {
-    return a->nshards == b->nshards && a->nblocks == b->nblocks && a->block_log2 == b->block_log2 &&
-           a->nprobes == b->nprobes;
-}
-
 /* The items of an adopted layer are an estimate: it may hold more than it should, in strings that
  * others made. */
 static const char *adoption_problem(const struct layer *layer) {
@@ -380,7 +375,7 @@ static const char *adoption_problem(const struct layer *layer) {
     const char *problem = recipe_problem(&adoption->recipe);
     if (problem) return problem;
     const struct layout layout = adopted_layout(&adoption->recipe);
-    if (!same_layout(&layout, &layer->layout)) return "a layout that is not the recipe's";
+    if (!layout_is_same(&layout, &layer->layout)) return "a layout that is not the recipe's";
     if (adoption->owned && (adoption->numbered || adoption->prefix_length > 0))
         return "own strings with a name";
     if (!adoption->owned && !adoption->numbered && layout.nshards > 1)
@@ -398,7 +393,8 @@ const char *layer_problem(const struct layer *layer) {
     if (classic) return classic_problem(layer);
     if (layer->flags & ~(adopted ? 0 : LAYER_JOINED)) return "unknown flags of a layer";
     if (adopted) return layer->adoption ? adoption_problem(layer) : NULL;
-    return layer->nitems > layer->capacity ? "more items than capacity" : NULL;
+    /* A union may hold more than its capacity, but not more than all the counts are added up in. */
+    return layer->nitems > SIZING_MAX_CAPACITY ? "more items than possible" : NULL;
 }
 
 const char *descriptor_head_problem(const struct descriptor *descriptor) {

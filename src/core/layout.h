@@ -42,6 +42,11 @@ static inline size_t layout_shard_bytes(const struct layout *layout) {
     return (size_t)layout->nblocks * layout_block_bytes(layout);
 }
 
+static inline bool layout_is_same(const struct layout *a, const struct layout *b) {
+    return a->nshards == b->nshards && a->nblocks == b->nblocks && a->block_log2 == b->block_log2 &&
+           a->nprobes == b->nprobes;
+}
+
 struct item_hash layout_hash(const void *item, size_t nbytes, uint64_t seed);
 
 /* Multiply-and-keep-the-high-half maps a uniform 64-bit number to 0..n-1 without division; the low

@@ -346,6 +346,11 @@ double sizing_rate(const struct layout *layout, uint64_t nitems) {
     return nitems == 0 ? 0 : rate_of((double)nitems, nblocks, layout->block_log2, layout->nprobes);
 }
 
+double sizing_block_items(const struct layout *layout, uint64_t nset) {
+    const double width = (double)(1u << layout->block_log2);
+    return log1p(-fmin((double)nset, width - 0.5) / width) / (layout->nprobes * log1p(-1 / width));
+}
+
 double sizing_classic_rate(uint64_t nbits, unsigned nprobes, uint64_t nitems) {
     const double nthrows = (double)nitems * nprobes;
     return pow(-expm1(nthrows * log1p(-1 / (double)nbits)), nprobes);

@@ -33,6 +33,9 @@ double sizing_rate(const struct layout *layout, uint64_t nitems);
 /* The same of a classic filter: nprobes bits of each item anywhere among nbits. */
 double sizing_classic_rate(uint64_t nbits, unsigned nprobes, uint64_t nitems);
 
+/* How many items have set so many bits of a block, most likely. */
+double sizing_block_items(const struct layout *layout, uint64_t nset);
+
 /* Bits per item of an ideal classic Bloom filter, the yardstick of documentation and BF.PLAN. */
 double sizing_classic_bits(double error);
 

@@ -91,15 +91,23 @@ static bool is_item(const struct layout *layout, const uint8_t *entry) {
     return used != 0 && used <= layout->nblocks;
 }
 
+bool young_item(const struct layout *layout, const uint8_t *table, uint32_t i, uint32_t *block,
+                uint64_t *bits) {
+    const uint8_t *entry = table + young_bytes(i);
+    if (!is_item(layout, entry)) return false;
+    *block = bytes_u32(entry) - 1;
+    *bits = bytes_u64(entry + 4);
+    return true;
+}
+
 bool young_rehash(const struct layout *layout, const uint8_t *from, uint32_t from_capacity,
                   uint8_t *to, uint32_t to_capacity, uint32_t *nitems) {
     bool whole = true;
+    uint32_t block;
+    uint64_t bits;
     *nitems = 0;
     for (uint32_t i = 0; i < from_capacity; i++) {
-        const uint8_t *entry = from + young_bytes(i);
-        if (!is_item(layout, entry)) continue;
-        const uint32_t block = bytes_u32(entry) - 1;
-        const uint64_t bits = bytes_u64(entry + 4);
+        if (!young_item(layout, from, i, &block, &bits)) continue;
         if (young_find(to, to_capacity, block, bits)) continue;
         if (young_insert(to, to_capacity, block, bits))
             ++*nitems;

@@ -69,6 +69,10 @@ static inline bool young_has_room(uint32_t capacity, uint32_t nitems) {
 /* Adds an item that young_find did not find. False if there is no free entry near its place. */
 bool young_insert(uint8_t *table, uint32_t capacity, uint32_t block, uint64_t bits);
 
+/* Is entry number i used, and for a block that exists? Then what it holds. */
+bool young_item(const struct layout *layout, const uint8_t *table, uint32_t i, uint32_t *block,
+                uint64_t *bits);
+
 /* Adds the entries of a table to an empty one with room for them; *nitems is how many it then has.
  * Whatever was in the old table, the new one has every item once, and only blocks that exist. False
  * if an item found no entry. */

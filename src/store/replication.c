@@ -40,3 +40,12 @@ void replicate_healed(RedisModuleCtx *ctx, RedisModuleString *name,
     if (npairs > 0) RedisModule_Replicate(ctx, "BF.HEALED", "sv", name, pairs, 2 * npairs);
     replicate_descriptor(ctx, name, descriptor);
 }
+
+void replicate_merged(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *source,
+                      uint32_t to, uint32_t from, const struct merge_range *range) {
+    const struct merge_part *part = &range->part;
+    RedisModule_Replicate(ctx, "BF.MERGED", "sslllllll", name, source, (long long)to,
+                          (long long)from, (long long)part->shard, (long long)range->nshards,
+                          (long long)part->block, (long long)part->nblocks,
+                          (long long)range->nitems);
+}

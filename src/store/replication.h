@@ -4,6 +4,7 @@
 #define REPLICATION_H
 
 #include "core/layer.h"
+#include "core/merge.h"
 #include "store/value.h"
 
 /* The filter as it is now, whole and exact: when it is created, has got a layer or has turned. */
@@ -22,5 +23,9 @@ void replicate_items(struct strings *strings, const struct lookup *lookups, size
 void replicate_healed(RedisModuleCtx *ctx, RedisModuleString *name,
                       const struct descriptor *descriptor, RedisModuleString **pairs,
                       size_t npairs);
+
+/* A step of BF.MERGE. Layers have the numbers that name their strings. */
+void replicate_merged(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *source,
+                      uint32_t to, uint32_t from, const struct merge_range *range);
 
 #endif

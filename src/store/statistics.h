@@ -39,6 +39,11 @@ static inline void statistics_added(size_t nadds, size_t nadded) {
     statistics.work.nadded += nadded;
 }
 
+/* A living filter's count is another now. */
+static inline void statistics_recounted(uint64_t before, uint64_t after) {
+    statistics.nitems_since += after - before;
+}
+
 static inline void statistics_checked(size_t nchecks, size_t nhits) {
     statistics.work.nchecks += nchecks;
     statistics.work.nhits += nhits;

@@ -1,5 +1,9 @@
 #include "store/strings.h"
 
+#include <stdio.h>
+
+#include "core/bytes.h"
+#include "core/filter.h"
 #include "core/names.h"
 #include "store/cluster.h"
 #include "store/statistics.h"
@@ -16,6 +20,29 @@ RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t laye
     RedisModuleString *name = RedisModule_CreateString(NULL, text, length);
     if (text != stack) RedisModule_Free(text);
     return name;
+}
+
+/* A replica does not know which slots its primary is moving: that, too, may be why it lacks the
+ * shard. */
+void strings_lost_problem(struct strings *strings, char *text, size_t room) {
+    const struct access *access = &strings->access;
+    const struct descriptor *descriptor = access->descriptor;
+    if (access->status == SHARD_MISSING &&
+        cluster_slot_state(strings->ctx, names_filter_slot(descriptor)) != SLOT_OWNED) {
+        snprintf(text, room, "%s", STRINGS_ON_THE_WAY);
+        return;
+    }
+    RedisModuleString *name = shard_name(descriptor, access->bad_layer, access->bad_shard);
+    size_t length;
+    const char *bytes = RedisModule_StringPtrLen(name, &length);
+    char shown[256];
+    bytes_show(bytes, length, shown, sizeof shown);
+    RedisModule_FreeString(NULL, name);
+    snprintf(
+        text, room,
+        "SHARDLOST shard %s %s: %.3g%% of the filter can't be answered; see BF.SHARDS and BF.HEAL",
+        shown, access->status == SHARD_MISSING ? "is missing" : "was overwritten or damaged",
+        100 * filter_shard_share(descriptor, access->bad_layer));
 }
 
 /* ---- keys ---- */

@@ -19,8 +19,15 @@ struct strings {
 
 extern const struct supplier key_supplier;
 
+/* The error of commands that need a string which may be on another cluster node. */
+#define STRINGS_ON_THE_WAY "TRYAGAIN shards of this filter are on their way between cluster nodes"
+
 /* A new string with the name of a shard, or of an adopted string. */
 RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t layer, uint32_t shard);
+
+/* Says of which string access_open found that it is lost, and what that means, as an error reply.
+ */
+void strings_lost_problem(struct strings *strings, char *text, size_t room);
 
 /* Is the running command one that a primary, or this server in an earlier life, has done
  * already? */

@@ -142,7 +142,7 @@ static void check_descriptor(struct descriptor *descriptor, const uint8_t *bytes
               (descriptor->layers[i].adoption != NULL));
         if (descriptor->layers[i].adoption) check_adoption(descriptor, i);
         if (descriptor->layers[i].kind == LAYER_BLOCKED) {
-            HOLDS(descriptor->layers[i].nitems <= descriptor->layers[i].capacity);
+            HOLDS(descriptor->layers[i].nitems <= SIZING_MAX_CAPACITY);
             check_layout(&descriptor->layers[i].layout);
             check_places(descriptor, &descriptor->layers[i].layout);
         }
