@@ -219,6 +219,8 @@ static void answer(FILE *out, const struct dump *dump, int n, char words[8][256]
         fputs(dump->info, out);
     } else if (strcmp(words[0], "TYPE") == 0) {
         fputs("+MBbloom--\r\n", out);
+    } else if (strcmp(words[0], "GETRANGE") == 0) {
+        fputs("-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", out);
     } else if (strcmp(words[0], "PTTL") == 0) {
         fputs(":-1\r\n", out);
     } else if (strcmp(words[0], "EXISTS") == 0) {
