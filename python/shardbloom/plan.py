@@ -155,10 +155,12 @@ class Plan:
         return mine == theirs
 
     def partition_capacity(self) -> int:
-        """Items do not fall evenly: each partition has room for four standard deviations more."""
+        """Items do not fall evenly: each partition has room for four standard deviations more, and
+        for names that differ in a few digits only, which a CRC does not scatter like a hash.
+        """
         largest = -(-65536 // self.npartitions)  # checksums that one partition may have
         share = -(-self.capacity * largest // 65536)
-        return share + 4 * ceil_sqrt(share)
+        return share + -(-share // 64) + 4 * ceil_sqrt(share)
 
     def reservation(self, key: bytes) -> Tuple[Union[str, bytes, int], ...]:
         """The command that makes a partition."""

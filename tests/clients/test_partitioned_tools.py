@@ -142,9 +142,10 @@ class Tools(unittest.TestCase):
     def test_bfimport(self):
         self.redis.sadd("urls", *ITEMS)
         state = ["--state", os.path.join(self.server.dir, "state")]
-        text = self.run_it("bfimport", "urls", "new", "--partitions", "4", "--verify", *state)
-        self.assertIn("created new in 4 partitions for 3,000 items, error rate 0.001", text)
-        self.assertEqual(self.redis.get("new"), b"partitioned-filter 1 4 0.001 3000")
+        words = ["--partitions", "4", "--error", "1e-12", "--verify", *state]
+        text = self.run_it("bfimport", "urls", "new", *words)
+        self.assertIn("created new in 4 partitions for 3,000 items, error rate 1e-12", text)
+        self.assertEqual(self.redis.get("new"), b"partitioned-filter 1 4 1e-12 3000")
         self.assertEqual(
             PartitionedFilter.open(self.redis, "new").exists_many(ITEMS), [True] * 3000
         )
@@ -153,7 +154,7 @@ class Tools(unittest.TestCase):
         text = self.run_it("bfimport", "urls", "new", "--verify", *state)
         self.assertIn("3001 elements read, 1 added, 3000 were known", text)
         text = self.run_it("bfimport", "urls", "new", "--partitions", "5", *state, code=2)
-        self.assertIn("there is 'partitioned-filter 1 4 0.001 3000', wanted was", text)
+        self.assertIn("there is 'partitioned-filter 1 4 1e-12 3000', wanted was", text)
         text = self.run_it("bfimport", "urls", "new", "--error", "0.1", *state, code=2)
         self.assertIn("wanted was", text)
         text = self.run_it("bfimport", "urls", "a{b}", "--partitions", "5", *state, code=2)
