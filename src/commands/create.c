@@ -132,7 +132,7 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         if (rows[i].whole)
             RedisModule_ReplyWithLongLong(ctx, (long long)rows[i].number);
         else
-            RedisModule_ReplyWithDouble(ctx, rows[i].number);
+            reply_number(ctx, rows[i].number, 4);
     }
     RedisModule_ReplyWithSimpleString(ctx, "Capacity of the next layer");
     if (options.expansion)
@@ -146,7 +146,7 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         RedisModule_ReplyWithSimpleString(ctx, "Capacity of a slice");
         RedisModule_ReplyWithLongLong(ctx, (long long)capacity);
         RedisModule_ReplyWithSimpleString(ctx, "Seconds per slice");
-        RedisModule_ReplyWithDouble(ctx, (double)window_slice_ms(window) / 1000);
+        reply_number(ctx, (double)window_slice_ms(window) / 1000, REPLY_EXACT);
     }
     return REDISMODULE_OK;
 }

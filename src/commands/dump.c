@@ -141,7 +141,7 @@ int BFScanDump_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int a
 
 static bool reply_bad_chunk(RedisModuleCtx *ctx, const char *problem) {
     char text[200];
-    snprintf(text, sizeof text, "ERR bad chunk: %s", problem);
+    snprintf(text, sizeof text, "ERR received bad data: %s", problem);
     RedisModule_ReplyWithError(ctx, text);
     return false;
 }
@@ -150,7 +150,8 @@ static bool reply_bad_chunk(RedisModuleCtx *ctx, const char *problem) {
 static bool reply_bad_next(RedisModuleCtx *ctx, const char *problem, const struct load *load) {
     char text[300];
     snprintf(text, sizeof text,
-             "ERR bad chunk: %s; the filter waits for what BF.SCANDUMP gives for iterator %" PRIu64,
+             "ERR received bad data: %s; the filter waits for what BF.SCANDUMP gives for iterator "
+             "%" PRIu64,
              problem, load->next);
     RedisModule_ReplyWithError(ctx, text);
     return false;

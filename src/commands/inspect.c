@@ -1,6 +1,9 @@
 /* The commands that only look: how much, how full, where. */
 #include "commands/inspect.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "commands/open.h"
 #include "commands/reply.h"
 #include "commands/words.h"
@@ -30,8 +33,13 @@ enum info_field {
     INFO_SLICES,
     INFO_SLIDING,
     INFO_AGE,
+    INFO_ERROR,
     INFO_NFIELDS
 };
+
+/* The reply that names no field has RedisBloom's five, which clients know by their places. Some
+ * take each further pair for a broken reply (go-redis), so only a filter with a window tells of it,
+ * and the error rate must be asked for by its name. */
 
 static const struct {
     const char *argument, *title;
@@ -45,6 +53,7 @@ static const struct {
     [INFO_SLICES] = {"SLICES", "Slices"},
     [INFO_SLIDING] = {"SLIDING", "Sliding"},
     [INFO_AGE] = {"AGE", "Age of the oldest slice"},
+    [INFO_ERROR] = {"ERROR", "Error rate"},
 };
 
 /* The length of the adopted strings, of which there are few. */
@@ -110,12 +119,16 @@ static void reply_info(RedisModuleCtx *ctx, struct filter *filter, enum info_fie
     case INFO_AGE:
         reply_window_info(ctx, descriptor, field);
         break;
+    case INFO_ERROR:
+        reply_number(ctx, descriptor->error, REPLY_EXACT);
+        break;
     case INFO_NFIELDS:
         break;
     }
 }
 
-/* BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | WINDOW | SLICES | SLIDING | AGE] */
+/* BF.INFO key [CAPACITY | SIZE | FILTERS | ITEMS | EXPANSION | WINDOW | SLICES | SLIDING | AGE |
+ *              ERROR] */
 int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2 && argc != 3) return RedisModule_WrongArity(ctx);
     int field = 0;
@@ -137,14 +150,57 @@ int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         if (map) RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
         reply_info(ctx, filter, (enum info_field)field);
     } else {
-        /* Clients of RedisBloom know the first five by their places. */
-        const int nfields = filter->descriptor->window ? INFO_NFIELDS : INFO_WINDOW;
+        const int nfields = filter->descriptor->window ? INFO_ERROR : INFO_WINDOW;
         RedisModule_ReplyWithMap(ctx, nfields);
         for (field = 0; field < nfields; field++) {
             RedisModule_ReplyWithSimpleString(ctx, info_fields[field].title);
             reply_info(ctx, filter, (enum info_field)field);
         }
     }
+    RedisModule_CloseKey(key);
+    return REDISMODULE_OK;
+}
+
+/* One line of BF.DEBUG, with the names that RedisBloom gives its figures. The bytes are those of
+ * the layer's bitmaps, whatever it takes now; the ratio is the rate that can be expected of the
+ * layer when it is full. */
+static void reply_layer_line(RedisModuleCtx *ctx, const struct layer *layer) {
+    const struct layout *layout = &layer->layout;
+    const bool blocked = layer->kind == LAYER_BLOCKED;
+    uint64_t nbytes = layout->nshards * (uint64_t)layout_shard_bytes(layout), nbits = nbytes * 8;
+    unsigned hash_width = 64;
+    if (layer->kind == LAYER_CLASSIC) {
+        nbytes = layer->nbytes;
+        nbits = layer->nbits;
+        hash_width = layer->flags & LAYER_WIDE ? 64 : 32;
+    } else if (layer->adoption) {
+        hash_width = layer->adoption->recipe.log2_bits;
+    }
+    const double rate = blocked ? sizing_rate(layout, layer->capacity)
+                                : sizing_classic_rate(nbits, layout->nprobes, layer->capacity);
+    char line[200];
+    const int length =
+        snprintf(line, sizeof line,
+                 "bytes:%" PRIu64 " bits:%" PRIu64 " hashes:%u hashwidth:%u capacity:%" PRIu64
+                 " size:%" PRIu64 " ratio:%.3g",
+                 nbytes, nbits, layout->nprobes, hash_width, layer->capacity, layer->nitems, rate);
+    RedisModule_ReplyWithStringBuffer(ctx, line, (size_t)length);
+}
+
+/* BF.DEBUG key
+ * RedisBloom's own report, which tests of clients compare before and after a copy. */
+int BFDebug_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
+    if (argc != 2) return RedisModule_WrongArity(ctx);
+    RedisModuleKey *key;
+    struct filter *filter;
+    if (!open_existing_any(ctx, argv[1], REDISMODULE_READ, &key, &filter)) return REDISMODULE_OK;
+    const struct descriptor *descriptor = filter->descriptor;
+    char line[32];
+    const int length = snprintf(line, sizeof line, "size:%" PRIu64, descriptor_nitems(descriptor));
+    RedisModule_ReplyWithArray(ctx, (long)descriptor->nlayers + 1);
+    RedisModule_ReplyWithStringBuffer(ctx, line, (size_t)length);
+    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+        reply_layer_line(ctx, &descriptor->layers[i]);
     RedisModule_CloseKey(key);
     return REDISMODULE_OK;
 }

@@ -6,6 +6,7 @@
 
 int BFCard_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
+int BFDebug_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 int BFShards_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);
 
 #endif

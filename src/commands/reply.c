@@ -2,12 +2,24 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "commands/words.h"
 #include "core/bytes.h"
 #include "core/filter.h"
 #include "core/names.h"
 #include "store/cluster.h"
+
+/* The server writes 17 digits: "9.9999999999999995e-07" for what everybody calls 1e-06. */
+int reply_number(RedisModuleCtx *ctx, double number, int ndigits) {
+    char text[40];
+    int length = snprintf(text, sizeof text, "%.*g", ndigits ? ndigits : 15, number);
+    if (ndigits == REPLY_EXACT && strtod(text, NULL) != number)
+        length = snprintf(text, sizeof text, "%.17g", number);
+    if (RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_RESP3)
+        return RedisModule_ReplyWithDouble(ctx, strtod(text, NULL));
+    return RedisModule_ReplyWithStringBuffer(ctx, text, (size_t)length);
+}
 
 int reply_lost(struct strings *strings) {
     const struct access *access = &strings->access;

@@ -6,15 +6,17 @@
 #include "store/value.h"
 
 /* All fixed error texts but those about options (core/options.c). Those that RedisBloom has too
- * are worded as there: clients match them. */
+ * contain what it says: clients match that. */
 #define ERROR_EXISTS     "ERR item exists"
 #define ERROR_NOT_FOUND  "ERR not found"
 #define ERROR_FULL       "ERR non scaling filter is full"
 #define ERROR_LAST_LAYER "ERR the filter is full and can't have more layers"
 #define ERROR_OOM        "OOM the item needs a new shard, but 'maxmemory' is used up"
 #define ERROR_NO_ITEMS   "ERR ITEMS and at least one item are needed"
-#define ERROR_TOO_LARGE  "ERR bad capacity: too large for the largest possible shards"
-#define ERROR_LONG_NAME  "ERR the filter's name is too long: 65535 bytes at most"
+#define ERROR_TOO_LARGE                                                                            \
+    "ERR Insufficient memory to create filter: the capacity is too large for the largest "         \
+    "possible shards"
+#define ERROR_LONG_NAME "ERR the filter's name is too long: 65535 bytes at most"
 #define ERROR_CLUSTER                                                                              \
     "ERR in a cluster this name can't be a filter's: it has a '}' outside of a {hash tag}, or is " \
     "empty"
@@ -25,28 +27,33 @@
 #define ERROR_BAD_ID    "ERR bad id: 16 hexadecimal digits are needed"
 #define ERROR_MIGRATING "TRYAGAIN shards of this filter are on their way between cluster nodes"
 #define ERROR_BAD_FIELD                                                                            \
-    "ERR unknown field: CAPACITY, SIZE, FILTERS, ITEMS, EXPANSION, WINDOW, SLICES, SLIDING or "    \
-    "AGE is needed"
+    "ERR Invalid information value: CAPACITY, SIZE, FILTERS, ITEMS, EXPANSION, WINDOW, "           \
+    "SLICES, SLIDING, AGE or ERROR is needed"
 #define ERROR_MANY_SHARDS                                                                          \
     "ERR the filter has more than 1000 shards: list them in parts, with FROM layer shard"
-#define ERROR_BAD_ITERATOR "ERR bad iterator: a whole number is needed"
+#define ERROR_BAD_ITERATOR "ERR Second argument must be numeric: an iterator is a whole number"
 #define ERROR_CHANGED                                                                              \
     "ERR bad iterator: it is not of this filter, or the filter has grown or was replaced since; "  \
     "start again from 0"
 #define ERROR_COMPLETE                                                                             \
     "ERR item exists: BF.LOADCHUNK needs a key that does not exist, or a half-loaded filter"
-#define ERROR_NO_HEADER "ERR bad chunk: there is no filter to continue; begin with the first chunk"
-
-#define ERROR_OTHER_ITERATOR "ERR bad chunk: it does not belong to this iterator"
+#define ERROR_NO_HEADER                                                                            \
+    "ERR received bad data: there is no filter to continue; begin with the first chunk"
+#define ERROR_OTHER_ITERATOR "ERR received bad data: it does not belong to this iterator"
 #define ERROR_ADOPTED                                                                              \
     "ERR this filter has adopted strings, which are not copied in chunks; see docs/adopt.md"
-#define ERROR_MEMORY     "OOM not enough memory for the filter's descriptor"
+#define ERROR_MEMORY     "OOM Insufficient memory to create filter: not enough for its descriptor"
 #define ERROR_OWN_NAME   "ERR the filter can't have the name of a string that it adopts"
 #define ERROR_NOT_BITMAP "ERR one of the keys to adopt is not a string, or longer than 2^BITS bits"
 #define ERROR_NOPERM     "NOPERM this user has no permissions to access one of the strings to adopt"
 #define ERROR_CROSSSLOT  "CROSSSLOT the strings to adopt must lie in the filter's cluster slot"
 #define ERROR_ADOPT_MOVING                                                                         \
     "TRYAGAIN the cluster slot of the strings to adopt is on its way between nodes"
+
+/* Replies a number with so many digits, or with as many as it takes to read the same number again:
+ * a double, in RESP2 its text. */
+#define REPLY_EXACT 0
+int reply_number(RedisModuleCtx *ctx, double number, int ndigits);
 
 /* Replies that a shard which is needed is missing, or is not what it should be. */
 int reply_lost(struct strings *strings);

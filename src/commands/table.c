@@ -24,6 +24,7 @@ static const struct {
     {"bf.mexists", BFMExists_RedisCommand, "readonly", 1},
     {"bf.card", BFCard_RedisCommand, "readonly fast", 1},
     {"bf.info", BFInfo_RedisCommand, "readonly fast", 1},
+    {"bf.debug", BFDebug_RedisCommand, "readonly fast", 1},
     {"bf.plan", BFPlan_RedisCommand, "fast", 0},
     {"bf.shards", BFShards_RedisCommand, "readonly", 1},
     {"bf.heal", BFHeal_RedisCommand, "write deny-oom", 1},

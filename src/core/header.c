@@ -22,6 +22,9 @@ enum {
     AT_RESERVED = 37
 };
 
+_Static_assert(HEADER_BYTES - AT_RESERVED > 16 && HEADER_BYTES - AT_RESERVED <= 24,
+               "header_fits looks at the reserved bytes by three words");
+
 void header_write(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
                   enum shard_form form, uint8_t header[HEADER_BYTES]) {
     const struct layout *layout = &descriptor->layers[layer].layout;
@@ -38,11 +41,10 @@ void header_write(const struct descriptor *descriptor, uint32_t layer, uint32_t 
     header[AT_FORM] = (uint8_t)form;
 }
 
-/* Compared field by field, since it is done for every command: building the expected header would
- * cost more than testing all bits of an item. */
+/* Compared field by field, since it is done for every command and every shard: building the
+ * expected header would cost more than testing all bits of an item. The reserved bytes are zero. */
 bool header_fits(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
                  const uint8_t header[HEADER_BYTES]) {
-    static const uint8_t reserved[HEADER_BYTES - AT_RESERVED];
     const struct layout *layout = &descriptor->layers[layer].layout;
     return memcmp(header, magic, sizeof magic) == 0 && header[AT_VERSION] == DESCRIPTOR_VERSION &&
            header[AT_BLOCK_LOG2] == layout->block_log2 && header[AT_NPROBES] == layout->nprobes &&
@@ -53,7 +55,8 @@ bool header_fits(const struct descriptor *descriptor, uint32_t layer, uint32_t s
            bytes_u32(header + AT_NBLOCKS) == layout->nblocks &&
            (header[AT_FORM] == FORM_YOUNG ||
             (header[AT_FORM] == FORM_DENSE && bytes_u32(header + AT_NITEMS) == 0)) &&
-           memcmp(header + AT_RESERVED, reserved, sizeof reserved) == 0;
+           (bytes_u64(header + AT_RESERVED) | bytes_u64(header + AT_RESERVED + 8) |
+            bytes_u64(header + HEADER_BYTES - 8)) == 0;
 }
 
 bool header_names(const uint8_t header[HEADER_BYTES], uint64_t id, uint32_t number,

@@ -78,6 +78,17 @@ void layout_prefetch_first(const struct layout *layout, const uint8_t *block, ui
         __builtin_prefetch(block + byte_of(bits, shift));
 }
 
+void layout_touch(const struct layout *layout, const uint8_t *block, uint64_t bits) {
+    const size_t nbytes = layout_block_bytes(layout);
+    const volatile uint8_t *at = block;
+    if (nbytes > 256) {
+        const unsigned shift = 64u - layout->block_log2;
+        for (unsigned i = 0; i < FIRST; i++, bits *= MULTIPLIER) (void)at[byte_of(bits, shift)];
+        return;
+    }
+    for (size_t i = 0; i < nbytes; i += 64) (void)at[i];
+}
+
 uint32_t layout_position(const struct layout *layout, uint64_t bits, unsigned probe) {
     while (probe-- > 0) bits *= MULTIPLIER;
     return (uint32_t)(bits >> (64u - layout->block_log2));

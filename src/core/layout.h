@@ -60,6 +60,9 @@ void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t
  * few lines at a time. */
 void layout_prefetch_first(const struct layout *layout, const uint8_t *block, uint64_t bits);
 
+/* Loads the same lines, so that layout_test finds them in the cache. */
+void layout_touch(const struct layout *layout, const uint8_t *block, uint64_t bits);
+
 /* Are all bits of the item set in its block? */
 bool layout_test(const struct layout *layout, const uint8_t *block, uint64_t bits);
 

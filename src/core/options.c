@@ -100,7 +100,7 @@ bool options_set_error(struct options *options, struct word word) {
     if (!word_to_double(word, &error))
         return fail(options, "ERR bad error rate: a decimal number is needed");
     if (!(error > 0 && error < 1))
-        return fail(options, "ERR bad error rate: it must lie between 0 and 1, both excluded");
+        return fail(options, "ERR bad error rate: error rate must be in the range (0, 1)");
     if (error < SIZING_MIN_ERROR)
         return fail(options, "ERR bad error rate: less than 1e-15 can't be promised");
     options->error = error < SIZING_MAX_ERROR ? error : SIZING_MAX_ERROR;
@@ -110,7 +110,7 @@ bool options_set_error(struct options *options, struct word word) {
 bool options_set_capacity(struct options *options, struct word word) {
     uint64_t capacity;
     if (!number_in(word, 1, SIZING_MAX_CAPACITY, &capacity))
-        return fail(options, "ERR bad capacity: a whole number from 1 to 1099511627776 is needed");
+        return fail(options, "ERR bad capacity: capacity must be in the range [1, 1099511627776]");
     options->capacity = capacity;
     return true;
 }
@@ -141,7 +141,7 @@ static bool read_capacity(struct options *options, struct words *values) {
 static bool read_expansion(struct options *options, struct words *values) {
     uint64_t expansion;
     if (!number_in(take(values), 0, DESCRIPTOR_MAX_EXPANSION, &expansion))
-        return fail(options, "ERR bad expansion: a whole number from 0 to 32768 is needed");
+        return fail(options, "ERR bad expansion: expansion must be in the range [0, 32768]");
     options->expansion = (uint32_t)expansion;
     return true;
 }
@@ -295,7 +295,7 @@ static bool read_option(struct options *options, struct words *words, unsigned a
     const struct word name = take(words);
     size_t i = 0;
     while (i < NOPTIONS && !((table[i].option & allowed) && word_is(name, table[i].name))) i++;
-    if (i == NOPTIONS) return fail_word(options, "ERR unknown option ", name, "");
+    if (i == NOPTIONS) return fail_word(options, "ERR Unknown argument received: ", name, "");
     if (options->given & table[i].option)
         return fail_word(options, "ERR option ", name, " is given twice");
     options->given |= table[i].option;
@@ -329,7 +329,7 @@ bool options_parse(struct options *options, const struct word *words, size_t nwo
     options->nwords = (size_t)(left.next - words);
     if (contradict(options, OPTION_EXPANSION | OPTION_NONSCALING))
         return fail(options,
-                    "ERR nonscaling filters cannot expand: give EXPANSION or NONSCALING, not both");
+                    "ERR Nonscaling filters cannot expand: give EXPANSION or NONSCALING, not both");
     if (contradict(options, OPTION_NOCREATE | OPTION_CAPACITY) ||
         contradict(options, OPTION_NOCREATE | OPTION_ERROR))
         return fail(options, "ERR NOCREATE contradicts CAPACITY and ERROR");

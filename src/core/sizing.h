@@ -30,6 +30,9 @@ bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tig
  * whether they were new to it or false positives. */
 double sizing_rate(const struct layout *layout, uint64_t nitems);
 
+/* The same of a classic filter: nprobes bits of each item anywhere among nbits. */
+double sizing_classic_rate(uint64_t nbits, unsigned nprobes, uint64_t nitems);
+
 /* Bits per item of an ideal classic Bloom filter, the yardstick of documentation and BF.PLAN. */
 double sizing_classic_bits(double error);
 

@@ -60,6 +60,14 @@ class BloomTest(unittest.TestCase):
         with self.assertRaisesRegex(redis.ResponseError, "not found"):
             self.bf.info("none")
 
+    def test_debug(self):
+        # What redis-py's own tests compare before and after a copy.
+        self.bf.create("k", 0.001, 1000)
+        self.bf.madd("k", "a", "b")
+        lines = [str(line) for line in self.bf.execute_command("bf.debug", "k")]
+        self.assertIn("size:2", lines[0])
+        self.assertRegex(lines[1], "bytes:[0-9]+ bits:[0-9]+ hashes:[0-9]+ hashwidth:64 capacity:1000 size:2 ratio:")
+
     def test_card(self):
         # Debian's version has no method for it, newer ones do.
         card = getattr(self.bf, "card", lambda key: self.redis.execute_command("BF.CARD", key))
@@ -105,6 +113,7 @@ class BloomTest(unittest.TestCase):
             self.assertIn(self.bf.loadchunk("to", at, chunk), ("OK", b"OK"))
         self.assertEqual(self.bf.mexists("to", *items), [1] * len(items))
         self.assertEqual(self.bf.info("to").insertedNum, self.bf.info("from").insertedNum)
+        self.assertEqual(self.bf.execute_command("bf.debug", "to"), self.bf.execute_command("bf.debug", "from"))
 
 
 class DecodingBloomTest(BloomTest):

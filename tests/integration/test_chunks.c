@@ -188,7 +188,7 @@ TEST(growth_or_replacement_ends_the_dump) {
     LOAD(c, "+OK", "copy", data);
     struct bytes grown[MAX_CHUNKS];
     const size_t n = dump(c, "k", grown);
-    for (size_t i = 0; i < n; i++) LOAD(c, "-ERR bad chunk...", "copy", grown[i]);
+    for (size_t i = 0; i < n; i++) LOAD(c, "-ERR received bad data...", "copy", grown[i]);
 
     EXPECT(c, ":1", "DEL k");
     EXPECT(c, "-ERR not found", "BF.SCANDUMP k %llu", (unsigned long long)grown[0].iterator);
@@ -211,25 +211,26 @@ TEST(a_first_chunk_that_is_none_leaves_nothing) {
     struct bytes chunks[MAX_CHUNKS];
     const size_t n = dump(c, "k", chunks);
     for (size_t i = 1; i < n; i++)
-        LOAD(c, "-ERR bad chunk: there is no filter...", "new", chunks[i]);
+        LOAD(c, "-ERR received bad data: there is no filter...", "new", chunks[i]);
     struct bytes chunk = chunks[0];
     chunk.iterator++;
-    LOAD(c, "-ERR bad chunk: it does not belong to this iterator", "new", chunk);
+    LOAD(c, "-ERR received bad data: it does not belong to this iterator", "new", chunk);
     chunk = chunks[0];
-    for (chunk.n = 0; chunk.n < chunks[0].n; chunk.n++) LOAD(c, "-ERR bad chunk...", "new", chunk);
+    for (chunk.n = 0; chunk.n < chunks[0].n; chunk.n++)
+        LOAD(c, "-ERR received bad data...", "new", chunk);
     char *copy = keep(malloc(chunks[0].n));
     chunk = (struct bytes){chunks[0].iterator, copy, chunks[0].n};
     for (size_t i = 0; i < chunk.n; i++) {
         memcpy(copy, chunks[0].at, chunk.n);
         copy[i] ^= 0x10;
-        LOAD(c, "-ERR bad chunk...", "new", chunk);
+        LOAD(c, "-ERR received bad data...", "new", chunk);
     }
     memcpy(copy, chunks[0].at, chunk.n);
     copy[7] = 2;
-    LOAD(c, "-ERR bad chunk: it was made by a newer version of the module", "new", chunk);
-    EXPECT(c, "-ERR bad chunk...", "BF.LOADCHUNK new 1 whatever");
-    EXPECT(c, "-ERR bad chunk...", "BF.LOADCHUNK new 1 %b", "", (size_t)0);
-    EXPECT(c, "-ERR bad chunk...", "BF.LOADCHUNK new 0 %b", "", (size_t)0);
+    LOAD(c, "-ERR received bad data: it was made by a newer version of the module", "new", chunk);
+    EXPECT(c, "-ERR received bad data...", "BF.LOADCHUNK new 1 whatever");
+    EXPECT(c, "-ERR received bad data...", "BF.LOADCHUNK new 1 %b", "", (size_t)0);
+    EXPECT(c, "-ERR received bad data...", "BF.LOADCHUNK new 0 %b", "", (size_t)0);
     EXPECT_ERROR(c, "ERR", "iterator", "BF.LOADCHUNK new x y");
     check_nothing(c, "new");
     load(c, "new", chunks, n);
@@ -267,13 +268,13 @@ TEST(chunks_out_of_order_change_nothing) {
         LOAD(c, "+OK", "new", chunks[due - 1]);
         for (size_t i = 0; i < n; i++)
             if (i != due)
-                LOAD(c, due == n ? "-ERR item..." : "-ERR bad chunk...", "new", chunks[i]);
+                LOAD(c, due == n ? "-ERR item..." : "-ERR received bad data...", "new", chunks[i]);
         for (size_t i = 0; i < nother; i++)
-            LOAD(c, due == n ? "-ERR item..." : "-ERR bad chunk...", "new", other[i]);
+            LOAD(c, due == n ? "-ERR item..." : "-ERR received bad data...", "new", other[i]);
         if (due == n) break;
         struct bytes cut = chunks[due];
         cut.n /= 2;
-        LOAD(c, "-ERR bad chunk: it is truncated...", "new", cut);
+        LOAD(c, "-ERR received bad data: it is truncated...", "new", cut);
     }
     check_equal(c, "k", c, "new");
 }
@@ -325,7 +326,7 @@ TEST(a_half_loaded_filter_is_a_key_like_any_other) {
     LOAD(c, "+OK", "new", chunks[0]);
     LOAD(c, "+OK", "new", chunks[1]);
     EXPECT(c, ":1", "DEL new");
-    LOAD(c, "-ERR bad chunk...", "new", chunks[2]);
+    LOAD(c, "-ERR received bad data...", "new", chunks[2]);
     for (int i = 0; i < 6000 && command_int(c, "DBSIZE") > 2; i++) pause_ms(10);
     EXPECT(c, ":2", "DBSIZE"); /* k and its shard: all others were swept */
 }
@@ -552,6 +553,7 @@ TEST(redisbloom_filters_grow_by_our_own_layers) {
     CHECK_SAME_DATA(s1, s2);
     load(c, "copy", chunks, dump(c, "k", chunks));
     check_equal(c, "k", c, "copy");
+    CHECK_STR(command_text(c, "BF.DEBUG copy"), command_text(c, "BF.DEBUG k"));
 
     load(c, "fixed", chunks, read_dump("nonscaling", chunks));
     CHECK_INT(command_int(c, "BF.CARD fixed"), 56);
@@ -565,24 +567,26 @@ TEST(redisbloom_chunks_are_taken_in_order_only) {
     Client *c = server_start(NULL)->client;
     struct bytes chunks[MAX_CHUNKS];
     const size_t n = read_dump("growing", chunks);
-    for (size_t i = 1; i < n; i++) LOAD(c, "-ERR bad chunk...", "k", chunks[i]);
+    for (size_t i = 1; i < n; i++) LOAD(c, "-ERR received bad data...", "k", chunks[i]);
     check_nothing(c, "k");
     for (size_t due = 1; due <= n; due++) {
         LOAD(c, "+OK", "k", chunks[due - 1]);
         for (size_t i = 0; i < n; i++)
-            if (i != due) LOAD(c, due == n ? "-ERR item..." : "-ERR bad chunk...", "k", chunks[i]);
+            if (i != due)
+                LOAD(c, due == n ? "-ERR item..." : "-ERR received bad data...", "k", chunks[i]);
         if (due == n) break;
         EXPECT(c, "-HALFLOADED...", "BF.EXISTS k item:0");
         struct bytes cut = chunks[due];
         cut.n--;
-        LOAD(c, "-ERR bad chunk: it is truncated or out of order...", "k", cut);
-        EXPECT(c, "-ERR bad chunk...", "BF.LOADCHUNK k %llu %b",
+        LOAD(c, "-ERR received bad data: it is truncated or out of order...", "k", cut);
+        EXPECT(c, "-ERR received bad data...", "BF.LOADCHUNK k %llu %b",
                (unsigned long long)chunks[due].iterator, "", (size_t)0);
     }
     check_asset(c, "k", &assets[0]);
+    EXPECT(c, "*... \"bytes:... hashwidth:64 ... ratio:0.0102\"...", "BF.DEBUG k");
     struct bytes header = chunks[0];
     for (header.n = 0; header.n < chunks[0].n; header.n++)
-        LOAD(c, "-ERR bad chunk...", "new", header);
+        LOAD(c, "-ERR received bad data...", "new", header);
     check_nothing(c, "new");
 }
 

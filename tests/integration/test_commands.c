@@ -458,10 +458,71 @@ TEST(info_fields) {
     EXPECT(c, "*1 :2", "BF.INFO k ITEMS");
     EXPECT(c, "*1 :3", "BF.INFO k EXPANSION");
     EXPECT(c, "*1 :...", "BF.INFO k SIZE");
+    EXPECT(c, "*1 \"0.01\"", "BF.INFO k ERROR");
     EXPECT(c, "-ERR...", "BF.INFO k WHATEVER");
     EXPECT(c, "-ERR...", "BF.INFO k %s", "");
     EXPECT(c, "-ERR...", "BF.INFO k %b", "SIZE\0", (size_t)5);
     EXPECT(c, "-ERR...", "BF.INFO k SIZES");
+}
+
+/* The rate as it was given, also where 17 digits would be needed to write its double exactly. */
+TEST(the_error_rate_is_told_as_it_was_given) {
+    Client *c = server_start(NULL)->client;
+    static const char *const rates[][2] = {
+        {"0.000001", "1e-06"}, {"1e-15", "1e-15"},   {"0.25", "0.25"},
+        {"0.9", "0.25"},       {"0.0003", "0.0003"}, {"0.12345678901234566", "0.12345678901234566"},
+    };
+    for (size_t i = 0; i < N(rates); i++) {
+        char want[64];
+        snprintf(want, sizeof(want), "*1 \"%s\"", rates[i][1]);
+        EXPECT(c, "+OK", "BF.RESERVE k%d %s 100", (int)i, rates[i][0]);
+        EXPECT(c, want, "BF.INFO k%d ERROR", (int)i);
+        EXPECT(c, "*10...", "BF.INFO k%d", (int)i); /* go-redis refuses any more */
+    }
+}
+
+/* As RedisBloom writes it; what a client compares before and after a copy. */
+TEST(debug_has_a_line_for_each_layer) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.01 10 EXPANSION 10 SEED 1");
+    EXPECT(
+        c,
+        "*2 \"size:0\" \"bytes:... bits:... hashes:... hashwidth:64 capacity:10 size:0 ratio:...\"",
+        "BF.DEBUG k");
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "i", 0, 100), 100);
+    EXPECT(c,
+           "*3 \"size:100\" \"bytes:... capacity:10 size:10 ratio:...\" \"bytes:... bits:... "
+           "hashes:... hashwidth:64 capacity:100 size:90 ratio:...\"",
+           "BF.DEBUG k");
+    const redisReply *lines = command(c, "BF.DEBUG k");
+    for (size_t i = 1; i < lines->elements; i++) {
+        unsigned long long nbytes, nbits;
+        double ratio;
+        REQUIRE(
+            sscanf(lines->element[i]->str,
+                   "bytes:%llu bits:%llu hashes:%*u hashwidth:%*u capacity:%*u size:%*u ratio:%lf",
+                   &nbytes, &nbits, &ratio) == 3);
+        CHECK_INT(nbits, nbytes * 8);
+        CHECK_RANGE(ratio, 0, 0.01);
+    }
+    /* Bits of 2^31 for each of six seven-fold hashed strings, the recipe's own rate. */
+    EXPECT(c, "+OK", "BF.ADOPT old PREFIX p BLOCKS 6");
+    EXPECT(c,
+           "*2 \"size:0\" \"bytes:1610612736 bits:12884901888 hashes:7 hashwidth:31 ... "
+           "ratio:8...e-05\"",
+           "BF.DEBUG old");
+    EXPECT(c, "-ERR not found", "BF.DEBUG none");
+    EXPECT(c, "+OK", "SET string x");
+    EXPECT(c, "-WRONGTYPE...", "BF.DEBUG string");
+}
+
+/* 20,000 items that were never added, for filters of three: the chance of a single false positive
+ * is below 20,000 times (21/512)^7 < 1e-5 for a random seed, and these seeds are fixed. */
+TEST(tiny_filters_are_hardly_ever_wrong) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE tiny 0.01 3 NONSCALING SEED 1");
+    EXPECT(c, "*3 :1 :1 :1", "BF.MADD tiny a b c");
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "tiny", "other", 0, 20000), 0);
 }
 
 TEST(info_in_resp3_is_a_map) {
@@ -477,6 +538,7 @@ TEST(info_in_resp3_is_a_map) {
     EXPECT(c, "%1 +Number of filters :1", "BF.INFO k FILTERS");
     EXPECT(c, "%1 +Number of items inserted :2", "BF.INFO k ITEMS");
     EXPECT(c, "%1 +Expansion rate :3", "BF.INFO k EXPANSION");
+    EXPECT(c, "%1 +Error rate ,0.01", "BF.INFO k ERROR");
     EXPECT(c, "+OK", "BF.RESERVE fixed 0.01 10 NONSCALING");
     EXPECT(c, "%5 +Capacity :10 ... +Expansion rate _", "BF.INFO fixed");
     EXPECT(c, "%1 +Expansion rate _", "BF.INFO fixed EXPANSION");
@@ -635,6 +697,10 @@ TEST(plan_replies_and_errors) {
         "%...+Bits per item ,...+Hashes per item :...+Block bits :...+Shards :...+Bytes per shard "
         ":...+Total bytes when full :...+Overhead... ,...",
         "bf.plan 0.01 1000 expansion 4 shardsize 8192");
+    EXPECT(c,
+           "*20 ... +Error rate of the first layer \"6.079e-05\" +Bits per item \"21.47\" ... "
+           "+Overhead over a classic filter \"0.1202\" ...",
+           "BF.PLAN 0.0001 100000000");
     for (size_t i = 0; i < N(junk); i++) {
         bool ok = EXPECT_ERROR(c, "ERR", "error rate", "BF.PLAN %s 100", junk[i]);
         ok = EXPECT_ERROR(c, "ERR", "capacity", "BF.PLAN 0.01 %s", junk[i]) && ok;

@@ -96,6 +96,7 @@ TEST(arity_and_key_flags_are_declared) {
     check_info(c, "bf.mexists", -3, "...+RO +access...");
     check_info(c, "bf.card", 2, "...*1 +RO...");
     check_info(c, "bf.info", -2, "...*1 +RO...");
+    check_info(c, "bf.debug", 2, "...*1 +RO...");
     check_info(c, "bf.shards", -2, "...*1 +RO...");
     check_info(c, "bf.heal", 2, "...*2 +RW +update...");
     check_info(c, "bf.descriptor", 2, "...+RO +access...");
@@ -131,6 +132,8 @@ TEST(wrong_arity_is_an_error) {
                            "BF.CARD k k",
                            "BF.INFO",
                            "BF.INFO k SIZE 1",
+                           "BF.DEBUG",
+                           "BF.DEBUG k k",
                            "BF.PLAN 0.1",
                            "BF.SHARDS",
                            "BF.HEAL",
@@ -155,7 +158,7 @@ TEST(redis_cli_shows_the_syntax) {
          "[SHARDSIZE bytes] [WINDOW seconds [SLICES slices] [SLIDING]] [NOCREATE] ITEMS item [item "
          "...]"},
         {"bf.mexists", "key item [item ...]"},
-        {"bf.info", "key [CAPACITY|SIZE|FILTERS|ITEMS|EXPANSION|WINDOW|SLICES|SLIDING|AGE]"},
+        {"bf.info", "key [CAPACITY|SIZE|FILTERS|ITEMS|EXPANSION|WINDOW|SLICES|SLIDING|AGE|ERROR]"},
     };
     Server *s = server_start(NULL);
     for (size_t i = 0; i < N(syntax); i++) {
@@ -207,6 +210,7 @@ TEST(errors_have_one_style) {
                            "BF.INSERT k NOCREATE CAPACITY 10 ITEMS a",
                            "BF.INFO k",
                            "BF.INFO full WHAT",
+                           "BF.DEBUG k",
                            "BF.ADD full b",
                            "BF.ADD string a",
                            "BF.EXISTS string a",

@@ -152,7 +152,8 @@ TEST(absurd_capacities) {
     for (int i = 0; i < 3 * 4 * 3; i++) {
         const char *text = command_text(s->client, "BF.RESERVE k%d %s %s SHARDSIZE %s", i,
                                         errors[i % 3], capacities[i / 3 % 4], sizes[i / 12]);
-        CHECK(strcmp(text, "+OK") == 0 || strncmp(text, "-ERR bad capacity", 17) == 0);
+        CHECK(strcmp(text, "+OK") == 0 ||
+              (strncmp(text, "-ERR ", 5) == 0 && strstr(text, "capacity")));
         naccepted += *text == '+';
         if (*text == '+') EXPECT(s->client, ":0", "BF.EXISTS k%d x", i);
         command_text(s->client, "BF.PLAN %s %s SHARDSIZE %s", errors[i % 3], capacities[i / 3 % 4],

@@ -266,15 +266,15 @@ TEST(shards_in_parts) {
                {"FROM 0", "'FROM' needs two values"},
                {"FROM 0 -1", "bad part"},
                {"FROM a 0", "bad part"},
-               {"FROM 0 0 0", "unknown option '0'"},
+               {"FROM 0 0 0", "Unknown argument received: '0'"},
                {"COUNT", "'COUNT' needs a value"},
                {"COUNT 0", "bad part"},
                {"COUNT 1001", "bad part"},
                {"COUNT 1 COUNT 1", "'COUNT' is given twice"},
                {"COUNT -1", "bad part"},
-               {"x", "unknown option 'x'"},
+               {"x", "Unknown argument received: 'x'"},
                {"FROM 0 0 FROM 0", "'FROM' is given twice"},
-               {"COUNT 1 x", "unknown option 'x'"}};
+               {"COUNT 1 x", "Unknown argument received: 'x'"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char line[64];
         snprintf(line, sizeof line, "BF.SHARDS k %s", bad[i].words);

@@ -493,8 +493,7 @@ TEST(windows_that_can_not_be) {
     d = example();
     REQUIRE(d && descriptor_set_window(d, &fresh));
     d->layers[0].began_ms = d->layers[1].began_ms = 1;
-    const struct load load = {LOAD_OURS, 5, 1001, 1000, 5000};
-    REQUIRE(descriptor_begin_load(d, &load));
+    REQUIRE(descriptor_begin_load(d, &(struct load){LOAD_OURS, 5, 1001, 1000, 5000}));
     nbytes = encode(d, &bytes);
     CHECK(check_corrupted(bytes, nbytes));
     free(bytes);

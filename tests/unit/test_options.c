@@ -220,7 +220,7 @@ TEST(bad_options_of_adopted_strings) {
     static const struct {
         const char *line, *problem;
     } cases[] = {
-        {"CAPACITY 5", "ERR unknown option 'CAPACITY'"},
+        {"CAPACITY 5", "ERR Unknown argument received: 'CAPACITY'"},
         {"BITS 9 bits 9", "ERR option 'bits' is given twice"},
         {"PREFIX", "ERR option 'PREFIX' needs a value"},
         {"BLOCKS 0", "ERR bad number of blocks: from 1 to 256 are possible"},
@@ -235,7 +235,7 @@ TEST(bad_options_of_adopted_strings) {
          "ERR bad seed: a whole number from 0 to 18446744073709551615 is needed"},
         {"DIGEST SHA1", "ERR bad digest: MD5 or NONE is needed"},
         {"EXPANSION 2 NONSCALING",
-         "ERR nonscaling filters cannot expand: give EXPANSION or NONSCALING, not both"},
+         "ERR Nonscaling filters cannot expand: give EXPANSION or NONSCALING, not both"},
         {"BLOCKS 2 DIGEST NONE", "ERR several strings need the digest that chooses one of them"},
     };
     for (size_t i = 0; i < N(cases); i++) {
@@ -271,12 +271,12 @@ TEST(parts_of_a_list_of_shards) {
         {"FROM 0", "ERR option 'FROM' needs two values"},
         {"FROM 0 -1", "ERR bad part: FROM needs the numbers of a layer and of a shard"},
         {"FROM a 0", "ERR bad part: FROM needs the numbers of a layer and of a shard"},
-        {"FROM 0 0 0", "ERR unknown option '0'"},
+        {"FROM 0 0 0", "ERR Unknown argument received: '0'"},
         {"FROM 0 0 FROM 0", "ERR option 'FROM' is given twice"},
         {"COUNT", "ERR option 'COUNT' needs a value"},
         {"COUNT 0", "ERR bad part: COUNT needs a whole number from 1 to 1000"},
         {"COUNT 1001", "ERR bad part: COUNT needs a whole number from 1 to 1000"},
-        {"ITEMS", "ERR unknown option 'ITEMS'"},
+        {"ITEMS", "ERR Unknown argument received: 'ITEMS'"},
     };
     for (size_t i = 0; i < N(cases); i++) {
         if (!CHECK(!parse(&o, OPTIONS_SHARDS, cases[i].line))) CHECK_FAIL("%s", cases[i].line);
@@ -289,27 +289,27 @@ TEST(bad_options_are_refused_in_words) {
         unsigned allowed;
         const char *line, *problem;
     } cases[] = {
-        {ALL, "WHATEVER", "ERR unknown option 'WHATEVER'"},
-        {ALL, "ERROR 0.1 b\001d", "ERR unknown option 'b?d'"},
-        {ALL & ~OPTION_NOCREATE, "NOCREATE", "ERR unknown option 'NOCREATE'"},
-        {OPTION_EXPANSION, "ITEMS", "ERR unknown option 'ITEMS'"},
+        {ALL, "WHATEVER", "ERR Unknown argument received: 'WHATEVER'"},
+        {ALL, "ERROR 0.1 b\001d", "ERR Unknown argument received: 'b?d'"},
+        {ALL & ~OPTION_NOCREATE, "NOCREATE", "ERR Unknown argument received: 'NOCREATE'"},
+        {OPTION_EXPANSION, "ITEMS", "ERR Unknown argument received: 'ITEMS'"},
         {ALL, "SEED 1 seed 1", "ERR option 'seed' is given twice"},
         {ALL, "NONSCALING NONSCALING", "ERR option 'NONSCALING' is given twice"},
         {ALL, "EXPANSION", "ERR option 'EXPANSION' needs a value"},
         {ALL, "ERROR", "ERR option 'ERROR' needs a value"},
         {ALL, "ERROR ITEMS", "ERR bad error rate: a decimal number is needed"},
-        {ALL, "ERROR 1", "ERR bad error rate: it must lie between 0 and 1, both excluded"},
+        {ALL, "ERROR 1", "ERR bad error rate: error rate must be in the range (0, 1)"},
         {ALL, "ERROR 1e-16", "ERR bad error rate: less than 1e-15 can't be promised"},
-        {ALL, "CAPACITY 0", "ERR bad capacity: a whole number from 1 to 1099511627776 is needed"},
-        {ALL, "EXPANSION 32769", "ERR bad expansion: a whole number from 0 to 32768 is needed"},
-        {ALL, "EXPANSION -1", "ERR bad expansion: a whole number from 0 to 32768 is needed"},
+        {ALL, "CAPACITY 0", "ERR bad capacity: capacity must be in the range [1, 1099511627776]"},
+        {ALL, "EXPANSION 32769", "ERR bad expansion: expansion must be in the range [0, 32768]"},
+        {ALL, "EXPANSION -1", "ERR bad expansion: expansion must be in the range [0, 32768]"},
         {ALL, "SEED x", "ERR bad seed: a whole number from 0 to 18446744073709551615 is needed"},
         {ALL, "SHARDSIZE 4095",
          "ERR bad shard size: from 4096 (4kb) to 536870912 (512mb) bytes are needed"},
         {ALL, "SHARDSIZE 513mb",
          "ERR bad shard size: from 4096 (4kb) to 536870912 (512mb) bytes are needed"},
         {ALL, "NONSCALING EXPANSION 2",
-         "ERR nonscaling filters cannot expand: give EXPANSION or NONSCALING, not both"},
+         "ERR Nonscaling filters cannot expand: give EXPANSION or NONSCALING, not both"},
         {ALL, "NOCREATE CAPACITY 2 ITEMS a", "ERR NOCREATE contradicts CAPACITY and ERROR"},
         {ALL, "ERROR 0.1 NOCREATE ITEMS a", "ERR NOCREATE contradicts CAPACITY and ERROR"},
     };
@@ -331,5 +331,5 @@ TEST(long_words_are_shortened_in_errors) {
     const struct word binary[] = {{"\r\n\0\xff", 4}};
     o = (struct options){0};
     CHECK(!options_parse(&o, binary, 1, ALL));
-    CHECK_STR(o.problem, "ERR unknown option '?\?\?\?'");
+    CHECK_STR(o.problem, "ERR Unknown argument received: '?\?\?\?'");
 }

@@ -278,6 +278,28 @@ TEST(layouts_that_need_not_be_tight) {
     CHECK(loose_bytes < tight_bytes);
 }
 
+/* What fits into one block has all of it, and takes as many probes as that is good for: with the
+ * fewest that keep the promise, a filter for 3 items at 0.01 had one, and was wrong for 0.6%. */
+TEST(one_block_is_used_for_what_it_can_do) {
+    static const double errors[] = {0.1, 1e-2, 1e-3, 1e-4};
+    struct layout layout;
+    REQUIRE(sizing_plan(3, 0.01, 8 << 20, true, &layout));
+    CHECK_UINT(layout.nshards * layout.nblocks, 1);
+    CHECK(sizing_rate(&layout, 3) < 1e-8);
+    unsigned n = 0;
+    for (size_t i = 0; i < N(errors); i++)
+        for (uint64_t capacity = 1; capacity < 40; capacity++) {
+            REQUIRE(sizing_plan(capacity, errors[i], 8 << 20, true, &layout));
+            if (layout.nshards * layout.nblocks > 1) continue;
+            check_sound(&layout, capacity, errors[i], 8 << 20);
+            struct layout fewer = layout;
+            while (--fewer.nprobes > 0)
+                CHECK(sizing_rate(&fewer, capacity) >= sizing_rate(&layout, capacity));
+            n++;
+        }
+    CHECK(n > 60);
+}
+
 /* A shard just above a size class would waste up to a fifth of its memory. From several megabytes
  * on there is a choice of how many shards to cut a layer into, and the waste must be small. */
 TEST(shards_end_just_below_a_size_class) {
