@@ -404,11 +404,11 @@ TEST(slices_that_grow_so_much_that_there_are_too_many_layers) {
     struct memory *memory = memory_new(&options);
     const struct descriptor *d = descriptor_of(memory);
     const uint64_t piece = window_slice_ms(&options.window);
-    uint64_t nadded = 0, first_at[120];
+    uint64_t nadded = 0, first_at[80];
     uint32_t most = 0;
-    for (unsigned i = 0; i < 120; i++) {
+    for (unsigned i = 0; i < 80; i++) {
         const uint64_t now = FIRST + i * piece;
-        const size_t n = i % 2 ? 10 : 1000;
+        const size_t n = i % 2 ? 10 : 400;
         first_at[i] = nadded;
         CHECK_INT(add_at(memory, now, "i", nadded, n), (long)n);
         nadded += n;
@@ -420,7 +420,7 @@ TEST(slices_that_grow_so_much_that_there_are_too_many_layers) {
     CHECK(most > 48 && most <= SIZING_MAX_LAYERS);
     CHECK(count_slices(d) < 33);
     /* All of it is forgotten in the end. */
-    CHECK_INT(known_at(memory, FIRST + (119 + 33) * piece, "i", 0, nadded), 0);
+    CHECK_INT(known_at(memory, FIRST + (79 + 33) * piece, "i", 0, nadded), 0);
     memory_free(memory);
 }
 
@@ -686,7 +686,7 @@ TEST(windows_agree_with_an_exact_model) {
  * piece: then SLICES + 1 slices are as full as they get. */
 static void check_rate(double error, uint32_t nslices, uint32_t expansion, uint64_t seed,
                        bool more_than_reserved) {
-    enum { ITEMS = 100000, ASKED = 200000, SIGMAS = 4 };
+    enum { ITEMS = 100000, ASKED = 100000, SIGMAS = 4 };
     struct filter_options options = hour(more_than_reserved ? ITEMS / 10 : ITEMS, expansion);
     options.error = error;
     options.seed = seed;
