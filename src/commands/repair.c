@@ -20,8 +20,8 @@
 
 /* How far the last BF.HEAL has come that could not finish. */
 static struct heal_cursor {
-    uint64_t id; /* of the filter */
-    uint32_t layer;
+    uint64_t id;     /* of the filter */
+    uint32_t number; /* of the layer: its place changes when older ones are dropped */
     uint32_t shard;
     uint64_t nbytes;  /* of the layer's strings before this one */
     uint64_t nstored; /* what the layer was thought to have when the last command stopped */
@@ -86,9 +86,12 @@ static bool heal(struct healing *healing) {
     struct access *access = &healing->strings.access;
     const struct descriptor *descriptor = access->descriptor;
     struct heal_cursor *at = &unfinished;
-    if (at->id != descriptor->id) *at = (struct heal_cursor){.id = descriptor->id};
-    for (; at->layer < descriptor->nlayers; at->layer++, at->shard = 0) {
-        const struct layer *layer = &descriptor->layers[at->layer];
+    const uint32_t first = descriptor_number(descriptor, 0);
+    if (at->id != descriptor->id || at->number < first)
+        *at = (struct heal_cursor){.id = descriptor->id, .number = first};
+    for (; at->number - first < descriptor->nlayers; at->number++, at->shard = 0) {
+        const uint32_t index = at->number - first;
+        const struct layer *layer = &descriptor->layers[index];
         if (at->shard == 0) {
             at->nbytes = 0;
             at->changed = false;
@@ -99,7 +102,7 @@ static bool heal(struct healing *healing) {
             if (!layer_shard_created(layer, at->shard) && !layer->adoption) continue;
             size_t nbytes;
             if (healing->nstrings++ == MAX_STRINGS || healing->nbytes >= MAX_BYTES ||
-                (healing->full = !heal_string(healing, at->layer, at->shard, &nbytes))) {
+                (healing->full = !heal_string(healing, index, at->shard, &nbytes))) {
                 at->nstored = layer->nstored;
                 /* Nobody knows when there will be memory, and what is lost until then. */
                 if (healing->full) *at = (struct heal_cursor){0};
@@ -110,7 +113,7 @@ static bool heal(struct healing *healing) {
         /* A lost string took its length with it: now all of them are known, unless strings changed
          * between commands. */
         if (!at->changed && !layer->adoption && !layer_is_joined(layer))
-            healing->recounted |= access_recount(access, at->layer, at->nbytes);
+            healing->recounted |= access_recount(access, index, at->nbytes);
     }
     *at = (struct heal_cursor){0};
     return true;

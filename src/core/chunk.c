@@ -41,15 +41,19 @@ static uint64_t count_parts(const struct descriptor *descriptor) {
     return nparts;
 }
 
-static uint64_t mark_of(uint64_t id, uint32_t next_number) {
-    uint8_t bytes[12];
-    bytes_put(bytes_put(bytes, id, 8), next_number, 4);
+/* With a window, positions also change when the oldest layers are dropped, which can happen without
+ * a new one; and the newest slice can become that of a later time. */
+static uint64_t mark_of(const struct descriptor *descriptor, uint64_t id) {
+    uint8_t bytes[24], *at = bytes_put(bytes, id, 8);
+    at = bytes_put(at, descriptor_number(descriptor, descriptor->nlayers), 4);
+    if (!descriptor->window) return XXH3_64bits(bytes, 12) >> (64 - MARK_BITS);
+    at = bytes_put(at, descriptor->window->first_number, 4);
+    bytes_put(at, descriptor_newest(descriptor)->began_ms, 8);
     return XXH3_64bits(bytes, sizeof bytes) >> (64 - MARK_BITS);
 }
 
 static uint64_t iterator_at(const struct descriptor *descriptor, uint64_t id, uint64_t position) {
-    return mark_of(id, descriptor_number(descriptor, descriptor->nlayers)) << POSITION_BITS |
-           position;
+    return mark_of(descriptor, id) << POSITION_BITS | position;
 }
 
 static uint64_t position_of(uint64_t iterator) {

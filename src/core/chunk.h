@@ -9,8 +9,8 @@
  * the target takes only the chunk that continues the one before, so that none can be lost, doubled
  * or mixed up with those of another filter. An iterator also holds a mark of the filter's id and
  * of the number that its next layer will have: a filter that has grown, has begun a new slice or
- * was replaced does not continue an old dump. It stays below 2^53, where JavaScript's numbers stop
- * being exact. */
+ * dropped an old one, or was replaced does not continue an old dump. It stays below 2^53, where
+ * JavaScript's numbers stop being exact. */
 #ifndef CHUNK_H
 #define CHUNK_H
 

@@ -422,8 +422,7 @@ const char *window_problem(const struct window *window) {
         return "slices that are too short";
     if (window->capacity < 1 || window->capacity > SIZING_MAX_CAPACITY)
         return "capacity of a window out of range";
-    return window->first_number > UINT32_MAX - SIZING_MAX_LAYERS ? "number of a layer out of range"
-                                                                 : NULL;
+    return window->first_number > WINDOW_MAX_NUMBER ? "number of a layer out of range" : NULL;
 }
 
 /* Does this layer begin a slice? Without windows, all layers are one slice. */

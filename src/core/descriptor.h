@@ -14,6 +14,8 @@
 #define WINDOW_MAX_SLICES   32u          /* they are layers, of which there are 64 at most */
 #define WINDOW_MIN_SLICE_MS 100u         /* so that the numbers of layers last for decades */
 #define WINDOW_MAX_MS       (1ull << 53) /* no slice begins later */
+/* No slice begins with a layer of a higher number: as many as a filter can have still follow it. */
+#define WINDOW_MAX_NUMBER (UINT32_MAX - SIZING_MAX_LAYERS)
 
 /* How a layer keeps its items. */
 enum layer_kind {

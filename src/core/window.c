@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#define ROOM_FOR_GROWTH 8u
+
 uint64_t window_slice_ms(const struct window *window) {
     return ((uint64_t)window->seconds * 1000 + window->nslices - 1) / window->nslices;
 }
@@ -65,21 +67,39 @@ bool window_begin(struct descriptor *descriptor, uint64_t now_ms) {
     const double error =
         sizing_layer_error(window_slice_error(descriptor->error, window), 0, grows);
     return layer.began_ms <= WINDOW_MAX_MS &&
+           descriptor_number(descriptor, descriptor->nlayers) <= WINDOW_MAX_NUMBER &&
            sizing_plan(layer.capacity, error, descriptor->shard_bytes, !grows, &layer.layout) &&
            descriptor_append(descriptor, &layer);
+}
+
+/* Slices that have to grow can use up the layers that a filter can have. A slice begins only if
+ * that leaves a few for growth. */
+static bool has_room(const struct descriptor *descriptor, uint32_t ndropped) {
+    const uint32_t nlayers = descriptor->nlayers - ndropped,
+                   growth = descriptor->expansion > 0 ? ROOM_FOR_GROWTH : 0;
+    return nlayers + growth < SIZING_MAX_LAYERS;
+}
+
+/* The newest slice goes on as that of the piece of time that is now: what is in it already is
+ * remembered for longer. */
+static void go_on(struct descriptor *descriptor, uint64_t now_ms) {
+    const uint64_t began_ms = window_piece_began(descriptor->window, descriptor->seed, now_ms);
+    for (uint32_t i = descriptor_newest_slice(descriptor); i < descriptor->nlayers; i++)
+        descriptor->layers[i].began_ms = began_ms;
 }
 
 bool window_turn(struct descriptor *descriptor, uint64_t now_ms, bool drops,
                  struct descriptor **gone) {
     const uint32_t nover = window_nover(descriptor, now_ms), ndropped = drops ? nover : 0;
-    const bool begins = needs_slice(descriptor, now_ms);
+    const bool needs = needs_slice(descriptor, now_ms), begins = has_room(descriptor, ndropped);
     *gone = NULL;
-    if (descriptor->nlayers + begins - ndropped > SIZING_MAX_LAYERS) return false;
-    if (begins && !window_begin(descriptor, now_ms)) return false;
+    if (needs && !begins && (nover == descriptor->nlayers || now_ms > WINDOW_MAX_MS)) return false;
+    if (needs && begins && !window_begin(descriptor, now_ms)) return false;
     if (ndropped > 0 && !(*gone = descriptor_split(descriptor, ndropped))) {
-        if (begins) descriptor_drop_newest(descriptor);
+        if (needs && begins) descriptor_drop_newest(descriptor);
         return false;
     }
+    if (needs && !begins) go_on(descriptor, now_ms);
     descriptor->window->nover = nover - ndropped;
     return true;
 }

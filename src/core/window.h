@@ -47,8 +47,10 @@ bool window_begin(struct descriptor *descriptor, uint64_t now_ms);
 
 /* Turns a filter that is due: begins the slice for what is added now, and finds out what is over.
  * If `drops`, the layers that are over are taken away, and *gone is a descriptor of them alone;
- * else, and if there are none, *gone is NULL. False if the slice can't be sized, there is no
- * memory, or there would be too many layers: then nothing has changed. */
+ * else, and if there are none, *gone is NULL. If there would be too many layers, since slices had
+ * to grow, the newest slice goes on instead: better to remember it for longer than to refuse items.
+ * False if the slice can't be sized, there is no memory, or all slices are over and none can be
+ * dropped for another: then nothing has changed. */
 bool window_turn(struct descriptor *descriptor, uint64_t now_ms, bool drops,
                  struct descriptor **gone);
 

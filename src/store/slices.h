@@ -10,7 +10,7 @@
 enum slices_turned {
     SLICES_SAME,   /* the newest slice takes what comes */
     SLICES_TURNED, /* a new one does; replicas were told */
-    SLICES_STUCK,  /* there should be a new one, but the filter can't have more layers */
+    SLICES_STUCK,  /* there should be a new one, but there can't be */
 };
 
 /* Call it before items are added to a filter. */

@@ -286,6 +286,31 @@ TEST(iterators_of_another_or_grown_filter_are_unknown) {
     memory_free(&other);
 }
 
+/* Positions shift when the oldest layers go, which needs no new one if the clock was set back; and
+ * a slice that goes on counts from a later time than the header of the dump says. */
+TEST(iterators_of_a_filter_that_has_turned_are_unknown) {
+    struct memory source = example(1);
+    struct descriptor *d = source.descriptor;
+    const struct window window = {.seconds = 3600, .nslices = 4, .capacity = 100};
+    REQUIRE(descriptor_set_window(d, &window));
+    for (uint32_t i = 0; i < d->nlayers; i++) d->layers[i].began_ms = 1000 * (i + 1);
+    struct bytes chunks[MAX_CHUNKS];
+    const size_t n = dump_all(&source, chunks, MAX_CHUNKS);
+    descriptor_newest(d)->began_ms++;
+    for (size_t i = 0; i < n; i++) CHECK_INT(chunk_wanted(d, chunks[i].to), WANTED_UNKNOWN);
+    descriptor_newest(d)->began_ms--;
+    for (size_t i = 0; i < n; i++) CHECK(chunk_wanted(d, chunks[i].to) != WANTED_UNKNOWN);
+    d->window->first_number++; /* as after the oldest layer went and another came … */
+    for (size_t i = 0; i < n; i++) CHECK_INT(chunk_wanted(d, chunks[i].to), WANTED_UNKNOWN);
+    d->window->first_number--;
+    d->nlayers--; /* … and after it went alone */
+    d->window->first_number++;
+    for (size_t i = 0; i < n; i++) CHECK_INT(chunk_wanted(d, chunks[i].to), WANTED_UNKNOWN);
+    d->nlayers++;
+    free_all(chunks, n);
+    memory_free(&source);
+}
+
 TEST(only_the_chunk_that_continues_is_taken) {
     struct memory source = example(1), other = example(2), target = {0};
     struct bytes chunks[MAX_CHUNKS], foreign[MAX_CHUNKS];

@@ -396,6 +396,59 @@ TEST(room_for_chance) {
     CHECK(window_slice_error(0.09, NULL) == 0.09);
 }
 
+/* Bursts in every other of many slices, each far more than the slice was made for: there are not
+ * layers enough for all of them. Nothing is refused, nothing forgotten early. */
+TEST(slices_that_grow_so_much_that_there_are_too_many_layers) {
+    struct filter_options options = hour(32 * 20, 2);
+    options.window.nslices = 32;
+    struct memory *memory = memory_new(&options);
+    const struct descriptor *d = descriptor_of(memory);
+    const uint64_t piece = window_slice_ms(&options.window);
+    uint64_t nadded = 0, first_at[80];
+    uint32_t most = 0;
+    for (unsigned i = 0; i < 80; i++) {
+        const uint64_t now = FIRST + i * piece;
+        const size_t n = i % 2 ? 10 : 400;
+        first_at[i] = nadded;
+        CHECK_INT(add_at(memory, now, "i", nadded, n), (long)n);
+        nadded += n;
+        if (d->nlayers > most) most = d->nlayers;
+        const uint64_t first = first_at[i < 32 ? 0 : i - 32];
+        CHECK_INT(known_at(memory, now, "i", first, nadded - first), (long)(nadded - first));
+        check_sound(memory);
+    }
+    CHECK(most > 48 && most <= SIZING_MAX_LAYERS);
+    CHECK(count_slices(d) < 33);
+    /* All of it is forgotten in the end. */
+    CHECK_INT(known_at(memory, FIRST + (79 + 33) * piece, "i", 0, nadded), 0);
+    memory_free(memory);
+}
+
+/* The same where nothing may be dropped, for longer than there are layers: items are refused only
+ * when the newest slice itself is over. */
+TEST(slices_that_can_not_be_dropped_for_very_long) {
+    for (uint32_t expansion = 0; expansion <= 2; expansion += 2) {
+        const struct filter_options options = hour(1000, expansion);
+        struct memory *memory = memory_new(&options);
+        const struct descriptor *d = descriptor_of(memory);
+        const uint32_t limit = expansion ? SIZING_MAX_LAYERS - 8 : SIZING_MAX_LAYERS;
+        for (unsigned i = 0; i < 100; i++) {
+            CHECK(memory_turn(memory, FIRST + i * QUARTER, false));
+            CHECK_INT(memory_add(memory, "i", i, 1), 1);
+            CHECK_UINT(d->nlayers, i < limit ? i + 1 : limit);
+            CHECK_UINT(known_at(memory, FIRST + i * QUARTER, "i", 0, 100) >= (i < 4 ? i + 1 : 5),
+                       true);
+            check_sound(memory);
+        }
+        CHECK(!memory_turn(memory, FIRST + 104 * QUARTER, false));
+        CHECK_UINT(d->nlayers, limit);
+        CHECK(memory_turn(memory, FIRST + 104 * QUARTER, true));
+        CHECK_UINT(d->nlayers, 1);
+        check_sound(memory);
+        memory_free(memory);
+    }
+}
+
 /* ---- limits ---- */
 
 TEST(times_and_numbers_have_an_end) {
@@ -404,15 +457,14 @@ TEST(times_and_numbers_have_an_end) {
     CHECK(filter_new(&options, "t", 1) == NULL);
     options.now_ms = 0;
     struct memory *memory = memory_new(&options);
-    struct descriptor *d = descriptor_of(memory);
-    CHECK_UINT(d->layers[0].began_ms, 1);
+    CHECK_UINT(descriptor_of(memory)->layers[0].began_ms, 1);
     CHECK_INT(add_at(memory, WINDOW_MAX_MS, "i", 0, 10), 10);
     check_sound(memory);
-    CHECK_INT(add_at(memory, WINDOW_MAX_MS + 4 * QUARTER, "i", 0, 10), 0);
-    /* What can be stored can be read, up to the last number of a layer. */
-    d->window->first_number = UINT32_MAX - 2 * SIZING_MAX_LAYERS;
+    CHECK(!memory_turn(memory, WINDOW_MAX_MS + 4 * QUARTER, true));
+    CHECK_INT(known_at(memory, WINDOW_MAX_MS, "i", 0, 10), 10);
     memory_free(memory);
 
+    /* What can be stored can be read, up to the last number of a layer. */
     options = hour(1000, 2);
     struct descriptor *numbered = filter_new(&options, "t", 1), *gone;
     REQUIRE(numbered);
@@ -634,7 +686,7 @@ TEST(windows_agree_with_an_exact_model) {
  * piece: then SLICES + 1 slices are as full as they get. */
 static void check_rate(double error, uint32_t nslices, uint32_t expansion, uint64_t seed,
                        bool more_than_reserved) {
-    enum { ITEMS = 100000, ASKED = 200000, SIGMAS = 4 };
+    enum { ITEMS = 100000, ASKED = 100000, SIGMAS = 4 };
     struct filter_options options = hour(more_than_reserved ? ITEMS / 10 : ITEMS, expansion);
     options.error = error;
     options.seed = seed;
