@@ -15,8 +15,8 @@
 #include "store/slices.h"
 #include "store/statistics.h"
 
-/* Of a larger shard, one step unites so much. */
-#define PIECE_BYTES (8u << 20)
+/* Larger shards are united in pieces of so much: half a millisecond of work. */
+#define PIECE_BYTES (1u << 20)
 
 #define TEXT_BYTES 640 /* of an error */
 
@@ -267,8 +267,8 @@ static void recount(struct layer *layer, uint64_t nitems) {
     layer->nitems = nitems;
 }
 
-/* Unites shard after shard, from the part's on, until the time is up or a bitmap had to be made.
- * *nshards is how many were done, of at most so many. */
+/* Unites shard after shard, from the part's on, until the time is up. *nshards is how many were
+ * done, of at most so many. */
 static enum merge_outcome unite_shards(struct strings *to, struct strings *from,
                                        struct merge_part part, uint32_t *nshards,
                                        int64_t deadline_us, struct merge_gain *gain) {
@@ -288,7 +288,7 @@ static enum merge_outcome unite_shards(struct strings *to, struct strings *from,
         if (outcome != MERGE_DONE) break;
         part.shard++;
         n++;
-        if (to->access.turned || time_is_up(deadline_us)) break;
+        if (time_is_up(deadline_us)) break;
     }
     *nshards = n;
     return outcome;

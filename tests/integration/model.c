@@ -21,15 +21,43 @@ static int below(uint64_t *random, int n) {
 }
 
 static const int weights[NOPS] = {
-    [OP_ADD] = 60,     [OP_MADD] = 150,      [OP_INSERT] = 40,         [OP_EXISTS] = 30,
-    [OP_MEXISTS] = 60, [OP_CARD] = 10,       [OP_RESERVE] = 60,        [OP_DEL] = 15,
-    [OP_UNLINK] = 15,  [OP_EXPIRE_NOW] = 10, [OP_EXPIRE_LATER] = 15,   [OP_SET] = 15,
-    [OP_STORE] = 5,    [OP_RENAME] = 40,     [OP_RENAMENX] = 20,       [OP_COPY] = 50,
-    [OP_MOVE] = 40,    [OP_SWAPDB] = 15,     [OP_DUMP] = 25,           [OP_RESTORE] = 30,
-    [OP_FLUSHDB] = 5,  [OP_FLUSHALL] = 1,    [OP_EXPIRE_SOON] = 15,    [OP_DAMAGE] = 20,
-    [OP_CHUNKS] = 20,  [OP_MULTI] = 60,      [OP_BGSAVE] = 4,          [OP_REWRITE] = 4,
-    [OP_RELOAD] = 3,   [OP_PAUSE] = 2,       [OP_RESTART_PRIMARY] = 2, [OP_RESTART_REPLICA] = 1,
-    [OP_RESYNC] = 2,   [OP_SWITCH] = 2,      [OP_FAILOVER] = 1,        [OP_QUIET] = 6,
+    [OP_ADD] = 60,
+    [OP_MADD] = 150,
+    [OP_INSERT] = 40,
+    [OP_EXISTS] = 30,
+    [OP_MEXISTS] = 60,
+    [OP_CARD] = 10,
+    [OP_RESERVE] = 60,
+    [OP_DEL] = 15,
+    [OP_UNLINK] = 15,
+    [OP_EXPIRE_NOW] = 10,
+    [OP_EXPIRE_LATER] = 15,
+    [OP_SET] = 15,
+    [OP_STORE] = 5,
+    [OP_RENAME] = 40,
+    [OP_RENAMENX] = 20,
+    [OP_COPY] = 50,
+    [OP_MOVE] = 40,
+    [OP_SWAPDB] = 15,
+    [OP_DUMP] = 25,
+    [OP_RESTORE] = 30,
+    [OP_FLUSHDB] = 5,
+    [OP_FLUSHALL] = 1,
+    [OP_EXPIRE_SOON] = 15,
+    [OP_DAMAGE] = 20,
+    [OP_MERGE] = 40,
+    [OP_CHUNKS] = 20,
+    [OP_MULTI] = 60,
+    [OP_BGSAVE] = 4,
+    [OP_REWRITE] = 4,
+    [OP_RELOAD] = 3,
+    [OP_PAUSE] = 2,
+    [OP_RESTART_PRIMARY] = 2,
+    [OP_RESTART_REPLICA] = 1,
+    [OP_RESYNC] = 2,
+    [OP_SWITCH] = 2,
+    [OP_FAILOVER] = 1,
+    [OP_QUIET] = 6,
 };
 
 static OpKind draw_kind(uint64_t *random, int nkinds) {
@@ -201,6 +229,11 @@ void op_command(const Model *model, const Op *op, Args *args) {
         put(args, "%s", key);
         put(args, "%d", op->db2);
         break;
+    case OP_MERGE:
+        put(args, "BF.MERGE");
+        put(args, "%s", key);
+        put(args, "%s", model_names[op->name2]);
+        break;
     case OP_SWAPDB:
         put(args, "SWAPDB");
         put(args, "%d", op->db);
@@ -245,7 +278,7 @@ void op_describe(const Model *model, const Op *op, char *text, size_t room) {
         [OP_QUIET] = "comparison",
     };
     size_t n = (size_t)snprintf(text, room, "db %d: ", op->db);
-    if (op->kind > OP_EXPIRE_SOON) {
+    if (op->kind > OP_MERGE) {
         snprintf(text + n, room - n, "%s %s", others[op->kind], model_names[op->name]);
         return;
     }
@@ -313,17 +346,17 @@ static void make_filter(Value *value, bool fixed, uint64_t capacity) {
 static bool judge_added(Judge *judge, Value *value, int item, const redisReply *r) {
     if (value_contains(value, item)) return expect_int(judge, r, 0);
     if (r->type == REDIS_REPLY_ERROR) {
-        if (value->fixed && value->card == value->capacity &&
+        if (value->fixed && value->card >= value->capacity &&
             is_error(r, "ERR non scaling filter is full"))
             return true;
         return wrong(judge, "adding i%d answered %s", item, r->str);
     }
     if (r->type != REDIS_REPLY_INTEGER || r->integer < 0 || r->integer > 1)
         return wrong(judge, "adding i%d answered %s", item, r->str ? r->str : "no integer");
-    if (r->integer == 1 && value->fixed && value->card == value->capacity)
+    if (r->integer == 1 && value->fixed && value->card >= value->capacity)
         return wrong(judge, "a full filter took i%d", item);
-    judge->model->nfresh++;
-    judge->model->nfalse += r->integer == 0;
+    judge->model->nfresh += !value->merged;
+    judge->model->nfalse += !value->merged && r->integer == 0;
     value->card += r->integer == 1;
     value_set(value, item, true);
     return true;
@@ -335,8 +368,8 @@ static bool judge_asked(Judge *judge, Value *value, int item, const redisReply *
     if (value_contains(value, item))
         return r->integer == 1 || wrong(judge, "i%d was added and is not found", item);
     if (value->kind == NOTHING) return expect_int(judge, r, 0);
-    judge->model->nfresh++;
-    judge->model->nfalse += r->integer == 1;
+    judge->model->nfresh += !value->merged;
+    judge->model->nfalse += !value->merged && r->integer == 1;
     if (r->integer == 1) value_set(value, item, true);
     return true;
 }
@@ -396,6 +429,25 @@ static bool judge_transfer(Judge *judge, Value *from, Value *to, const redisRepl
     return expect_int(judge, r, 1);
 }
 
+/* Seeds are random: only a copy, or what was a copy once, can be united with another filter. Which
+ * of them that is, the server says. */
+static bool judge_merge(Judge *judge, Value *to, const Value *from, const redisReply *r) {
+    if (to->kind == STRING || from->kind == STRING) return expect_error(judge, r, "WRONGTYPE");
+    if (from->kind == NOTHING) return expect_error(judge, r, "ERR not found");
+    if (to == from) return expect_int(judge, r, (long long)to->card);
+    if (to->kind == FILTER && is_error(r, "ERR '") && strstr(r->str, "can't be merged into"))
+        return true;
+    if (r->type != REDIS_REPLY_INTEGER || r->integer < 0)
+        return wrong(judge, "BF.MERGE answered %s", r->str ? r->str : "no integer");
+    judge->model->nmerged += to->kind == FILTER;
+    if (to->kind == NOTHING) make_filter(to, from->fixed, from->capacity);
+    for (size_t i = 0; i < sizeof to->contained / sizeof *to->contained; i++)
+        to->contained[i] |= from->contained[i];
+    to->card = (uint64_t)r->integer;
+    to->merged = true;
+    return true;
+}
+
 static bool judge_dump(Judge *judge, const Value *value, const redisReply *r) {
     Payload *payload = &judge->model->payloads[judge->op->slot];
     free(payload->bytes);
@@ -452,6 +504,8 @@ bool op_apply(Model *model, const Op *op, const redisReply *r, char *why, size_t
         return judge_transfer(&judge, value, &model->at[op->db2][op->name2], r);
     case OP_MOVE:
         return judge_transfer(&judge, value, &model->at[op->db2][op->name], r);
+    case OP_MERGE:
+        return judge_merge(&judge, value, &model->at[op->db][op->name2], r);
     case OP_SWAPDB:
         if (op->db != op->db2) swap_databases(model, op->db, op->db2);
         return expect_ok(&judge, r);

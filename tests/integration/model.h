@@ -27,7 +27,8 @@ typedef struct {
     ValueKind kind;
     bool fixed;        /* NONSCALING */
     uint64_t capacity; /* of a fixed one */
-    uint64_t card;     /* items that were answered to be new */
+    uint64_t card;     /* items that were answered to be new; of a union, as many as it said */
+    bool merged;       /* it may be fuller than it should be */
     uint64_t contained[(NITEMS + 63) / 64];
 } Value;
 
@@ -41,8 +42,9 @@ typedef struct {
 typedef struct {
     Value at[NDATABASES][NNAMES];
     Payload payloads[NPAYLOADS];
-    uint64_t nfalse; /* answers that were false positives */
-    uint64_t nfresh; /* questions about items that were not contained */
+    uint64_t nfalse;  /* answers that were false positives */
+    uint64_t nfresh;  /* questions about items that were not contained */
+    uint64_t nmerged; /* unions of two filters */
 } Model;
 
 typedef enum {
@@ -70,6 +72,7 @@ typedef enum {
     OP_FLUSHALL,
     NSIMPLE, /* the above are one command each, and may stand in a MULTI */
     OP_EXPIRE_SOON = NSIMPLE,
+    OP_MERGE,
     OP_DAMAGE,
     OP_CHUNKS,
     OP_MULTI,
@@ -107,7 +110,7 @@ uint64_t random_next(uint64_t *state);
 Op op_draw(uint64_t *random);
 /* A simple operation among keys, for a MULTI. */
 Op op_draw_simple(uint64_t *random);
-/* The command of a simple operation (or of OP_EXPIRE_SOON). */
+/* The command of a simple operation (or of OP_EXPIRE_SOON or OP_MERGE). */
 void op_command(const Model *model, const Op *op, Args *args);
 /* Compares the reply with the model and carries the model on. False, with the reason, if it is
  * wrong. */

@@ -16,7 +16,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NFILTERS = 6, MAX_ITEMS = 200000, MAX_PIPELINE = 12, MAX_BATCH = 40 };
+enum {
+    NFILTERS = 7,
+    ONE = 4,
+    OTHER = 6,
+    /* can be united */ MAX_ITEMS = 200000,
+    MAX_PIPELINE = 12,
+    MAX_BATCH = 40
+};
 
 /* What was sent to a filter, and what of it was answered. Items are numbered. */
 typedef struct {
@@ -27,7 +34,7 @@ typedef struct {
 } Sent;
 
 static Sent sent[NFILTERS];
-static unsigned nrewrites, nsnapshots, npromotions;
+static unsigned nrewrites, nsnapshots, npromotions, nunions;
 
 static unsigned draw(unsigned below) {
     return (unsigned)random() % below;
@@ -99,8 +106,19 @@ static bool write_some(redisContext *redis, bool confirmed) {
     return there;
 }
 
+/* A union of two filters, which may or may not come to its end. */
+static bool unite(redisContext *redis) {
+    redisReply *r = redisCommand(redis, "BF.MERGE union %s %s", sent[ONE].key, sent[OTHER].key);
+    if (!r) return false;
+    if (r->type == REDIS_REPLY_ERROR) CHECK_FAIL("BF.MERGE answered %s", r->str);
+    freeReplyObject(r);
+    nunions++;
+    return true;
+}
+
 static bool disturb(redisContext *redis) {
     const bool rewrite = draw(2);
+    if (draw(3) == 0) return unite(redis);
     redisReply *r = redisCommand(redis, rewrite ? "BGREWRITEAOF" : "BGSAVE SCHEDULE");
     if (!r) return false;
     nrewrites += rewrite;
@@ -128,20 +146,30 @@ static pid_t kill_later(pid_t victim, unsigned ms) {
 
 /* ---- rounds ---- */
 
-static void check_answered(Server *s) {
-    for (int f = 0; f < NFILTERS; f++) {
-        unsigned nlost = 0;
-        for (int i = 0; i < sent[f].nsent; i++) {
-            if (!sent[f].answered[i]) continue;
-            redisReply *r = redisCommand(s->client->redis, "BF.EXISTS %s i%d", sent[f].key, i);
-            const bool found = r && r->type == REDIS_REPLY_INTEGER && r->integer == 1;
-            if (!found && nlost++ == 0)
-                CHECK_FAIL("%s lost i%d: %s", sent[f].key, i, r && r->str ? r->str : "0");
-            if (r) freeReplyObject(r);
-            if (!s->client->redis) return;
-        }
-        CHECK_UINT(nlost, 0);
+/* The filter has everything that was answered to this one. */
+static void check_filter(Server *s, const char *key, const Sent *to) {
+    unsigned nlost = 0;
+    for (int i = 0; i < to->nsent; i++) {
+        if (!to->answered[i]) continue;
+        redisReply *r = redisCommand(s->client->redis, "BF.EXISTS %s i%d", key, i);
+        const bool found = r && r->type == REDIS_REPLY_INTEGER && r->integer == 1;
+        if (!found && nlost++ == 0)
+            CHECK_FAIL("%s lost i%d: %s", key, i, r && r->str ? r->str : "0");
+        if (r) freeReplyObject(r);
+        if (!s->client->redis) return;
     }
+    CHECK_UINT(nlost, 0);
+}
+
+static void check_answered(Server *s) {
+    for (int f = 0; f < NFILTERS; f++) check_filter(s, sent[f].key, &sent[f]);
+}
+
+/* However far a union had come, the command can be sent again. */
+static void check_union(Server *s) {
+    REQUIRE(unite(s->client->redis));
+    check_filter(s, "union", &sent[ONE]);
+    check_filter(s, "union", &sent[OTHER]);
 }
 
 /* New, small filters: most happens at a filter's first items. */
@@ -149,7 +177,9 @@ static void renew(Server *s, unsigned round) {
     static const char *const shapes[NFILTERS] = {
         "0.001 10", "0.0001 100000 SHARDSIZE 4096", "0.01 1 EXPANSION 1", NULL,
         /* begin as tables, and turn at some 50 items */
-        "0.01 400000 SHARDSIZE 131072 NONSCALING", "0.01 50 SHARDSIZE 90000 EXPANSION 2000"};
+        "0.01 400000 SHARDSIZE 131072 NONSCALING SEED 5", "0.01 50 SHARDSIZE 90000 EXPANSION 2000",
+        "0.01 400000 SHARDSIZE 131072 NONSCALING SEED 5"};
+    command_int(s->client, "DEL union");
     for (int f = 0; f < NFILTERS; f++) {
         if (round % 4 != 0 && f == 1) continue; /* this one lives longer */
         if (*sent[f].key) command_int(s->client, "DEL %s", sent[f].key);
@@ -181,6 +211,7 @@ static void promote(Server **primary, Server **replica) {
     Server *old = *primary, *promoted = *replica;
     EXPECT(promoted->client, "+OK...", "REPLICAOF NO ONE");
     check_answered(promoted);
+    check_union(promoted);
     server_up(old);
     server_follow(old, promoted);
     check_answered(old);
@@ -211,6 +242,7 @@ TEST(what_was_answered_survives_a_crash) {
         } else {
             server_up(s);
             check_answered(s);
+            check_union(s);
             server_wait_info(replica, "master_link_status", "up");
             server_wait_info(s, "bf_sweeps_pending", "0");
             server_wait_for_replica(s, replica);
@@ -224,6 +256,6 @@ TEST(what_was_answered_survives_a_crash) {
     CHECK(nanswered > 0);
     if (rounds() > 3)
         printf("    %u rounds: %lu items answered, %lu not, %u rewrites, %u snapshots, "
-               "%u promotions\n",
-               rounds(), nanswered, nopen, nrewrites, nsnapshots, npromotions);
+               "%u promotions, %u unions\n",
+               rounds(), nanswered, nopen, nrewrites, nsnapshots, npromotions, nunions);
 }

@@ -428,7 +428,7 @@ TEST(a_primary_that_steps_down) {
     CHECK_SAME_DATA(other, s);
 }
 
-/* Shards of more than 8 MB are united in pieces. */
+/* Shards of more than 1 MB are united in pieces. */
 TEST(large_shards_in_pieces) {
     Server *s = server_start(NULL), *replica = server_start(NULL);
     server_follow(replica, s);

@@ -596,11 +596,14 @@ static void start(World *world, uint64_t seed) {
     reconnect(world);
 }
 
+static uint64_t nmerged; /* unions of two filters, in all worlds */
+
 static void stop(World *world) {
     if (world->conn) redisFree(world->conn);
     world->conn = NULL;
     server_stop(world->primary, STOP_KILL);
     server_stop(world->replica, STOP_KILL);
+    nmerged += world->model.nmerged;
     model_free(&world->model);
 }
 
@@ -671,6 +674,7 @@ TEST(fixed_seed) {
     unsigned ndone = 0;
     check_seed(20, SHORT_OPS, &ndone);
     CHECK_UINT(ndone, SHORT_OPS);
+    CHECK(nmerged > 0);
 }
 
 /* SEED and OPS choose the sequence. SOAK_SECONDS makes it many, from the clock unless SEED says
