@@ -11,6 +11,7 @@
 #include "store/garbage.h"
 #include "store/jobs.h"
 #include "store/living.h"
+#include "store/spare.h"
 #include "store/datatype.h"
 
 #define MODULE_NAME    "bf"
@@ -54,6 +55,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
                                           REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD |
                                           REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION);
     namecache_start();
+    spare_start();
     living_start();
     garbage_start();
     jobs_start(ctx);
