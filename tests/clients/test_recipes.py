@@ -32,15 +32,9 @@ class Recipes(unittest.TestCase):
         self.r = self.server.redis
 
     def test_every_recipe_of_the_page_is_here(self):
-<<<<<<< HEAD
-        names = {"frontier", "partitioned", "visitors", "blacklist", "guard"}
+        names = {"frontier", "partitioned", "again", "active", "visitors", "blacklist", "guard"}
         self.assertEqual(set(re.findall(r"<!-- recipe: (\w+) -->", PAGE)), names)
-        self.assertEqual(PAGE.count("```python"), 5)
-=======
-        names = {"frontier", "again", "active", "visitors", "blacklist", "guard"}
-        self.assertEqual(set(re.findall(r"<!-- recipe: (\w+) -->", PAGE)), names)
-        self.assertEqual(PAGE.count("```python"), 6)
->>>>>>> wtools
+        self.assertEqual(PAGE.count("```python"), 7)
 
     def test_frontier(self):
         """Workers crawl a made-up site of 2000 pages; one dies with URLs in its hands."""
@@ -92,7 +86,6 @@ class Recipes(unittest.TestCase):
         self.assertEqual(page["offer"](self.r, ["/0", "/1", "/0"]), 2)
         self.assertEqual(self.r.lrange("{crawl}frontier", 0, -1), [b"/0", b"/1"])
 
-<<<<<<< HEAD
     def test_partitioned(self):
         """What is in doubt is fetched; what another worker has is not."""
         page = recipe("partitioned")
@@ -114,7 +107,7 @@ class Recipes(unittest.TestCase):
                 self.assertEqual(found, more)
             else:
                 self.assertTrue(0 < len(found) < 1000)
-=======
+
     def wait_seconds(self, seconds):
         self.server.set_clock(self.server.clock_ms + round(1000 * seconds))
 
@@ -139,7 +132,6 @@ class Recipes(unittest.TestCase):
         self.assertEqual([page["is_active"](self.r, one) for one in ("ann", "bob")], [True, False])
         self.assertEqual(page["nactive"](self.r), 1)
         self.assertTrue(page["visit_now"](self.r, "bob"))
->>>>>>> wtools
 
     def test_visitors(self):
         page = recipe("visitors")

@@ -9,15 +9,10 @@ is complete and verified.
 
 Items added to the source during the copy may be missing from it; the output says if there were any.
 Run it again with --replace to catch up. If the filter grows a layer or begins a new slice
-<<<<<<< HEAD
-meanwhile, its copy starts again. An interrupted run leaves only complete filters; run it again with --missing to copy the
-rest.
-
-A partitioned filter is copied by its name: all its partitions, and at last its plan.
-=======
 meanwhile, its copy starts again. An interrupted run leaves only complete filters; run it again with
 --missing to copy the rest.
->>>>>>> wtools
+
+A partitioned filter is copied by its name: all its partitions, and at last its plan.
 """
 
 from __future__ import annotations
