@@ -60,6 +60,7 @@ PER_FILTER: Tuple[Tuple[str, str, FilterValue], ...] = (
         "1 if shards are lost or the filter can't be asked",
         lambda one: int(one.damaged()),
     ),
+    ("partitions", "Partitions of a partitioned filter", lambda one: one.partitions),
 )
 
 
@@ -76,8 +77,8 @@ def family(name: str, kind: str, about: str, samples: List[str]) -> List[str]:
     return [f"# HELP {name} {about}", f"# TYPE {name} {kind}", *samples] if samples else []
 
 
-def exposition(survey: Survey) -> str:
-    """All metrics of a survey that went well."""
+def exposition(survey: Survey, parts: bool = False) -> str:
+    """All metrics of a survey that went well; with parts, also those of each partition."""
     lines = up(str(survey.servers), 1)
     lines += family(
         "shardbloom_node_up",
@@ -103,6 +104,17 @@ def exposition(survey: Survey) -> str:
             if number is not None:
                 samples.append(sample(name, {"db": str(one.db), "filter": one.key}, number))
         lines += family(name, "gauge", about, samples)
+    # Under names of their own: a sum over all filters would count them twice.
+    for suffix, about, value in PER_FILTER if parts else ():
+        name = "shardbloom_partition_" + suffix
+        samples = []
+        for one in survey.filters.values():
+            for part in one.parts:
+                number = value(part)
+                if number is not None:
+                    labels = {"db": str(one.db), "filter": one.key, "partition": part.key}
+                    samples.append(sample(name, labels, number))
+        lines += family(name, "gauge", f"{about} (one partition)", samples)
     lines += family(
         "shardbloom_survey_seconds",
         "gauge",

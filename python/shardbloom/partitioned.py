@@ -18,11 +18,20 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import redis
+from redis.exceptions import NoPermissionError
 
 from shardbloom.cluster import PATIENCE_SECONDS, Request, Servers, unreachable
 from shardbloom.connection import Key, shown
 from shardbloom.filter import Item, NotAdded, info_from
-from shardbloom.plan import Plan, PlanError, item_bytes, name_bytes, partition_keys, partition_of
+from shardbloom.plan import (
+    LONGEST_PLAN,
+    Plan,
+    PlanError,
+    item_bytes,
+    name_bytes,
+    partition_keys,
+    partition_of,
+)
 
 logger = logging.getLogger("shardbloom")
 
@@ -441,3 +450,18 @@ def exists(reply: Any) -> bool:
 def graver(before: Optional[Exception], now: Exception) -> Exception:
     """Of two failures the one to tell: after a lost connection, items may have been added."""
     return now if before is None or unreachable(now) and not unreachable(before) else before
+
+
+def plan_at(servers: Servers, key: bytes, db: Optional[int] = None) -> Optional[Plan]:
+    """The plan under a name; None if there is something else, or nothing, or nothing that the user
+    may read. For tools, which find all kinds of keys.
+    """
+    try:
+        head = servers.command(key, "GETRANGE", key, 0, LONGEST_PLAN, db=db)
+        return Plan.parse(key, head)
+    except (PlanError, NoPermissionError):
+        return None
+    except redis.ResponseError as error:
+        if "WRONGTYPE" in str(error):
+            return None
+        raise

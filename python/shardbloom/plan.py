@@ -9,7 +9,8 @@ import binascii
 import dataclasses
 import functools
 import math
-from typing import Dict, List, Sequence, Tuple, Union
+import re
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import redis
 
@@ -74,6 +75,12 @@ def name_bytes(name: Key) -> bytes:
 
 def partition_keys(name: bytes, npartitions: int) -> List[bytes]:
     return [b"%b:%d{%d}" % (name, p, tag) for p, tag in enumerate(tags(npartitions))]
+
+
+def partition_name(key: bytes) -> Optional[bytes]:
+    """The filter that a key may be a partition of, by the look of it."""
+    match = re.fullmatch(rb"([^{}]+):(?:0|[1-9]\d{0,3})\{(?:0|[1-9]\d*)\}", key, re.DOTALL)
+    return match[1] if match else None
 
 
 def ceil_sqrt(n: int) -> int:
@@ -148,10 +155,12 @@ class Plan:
         return mine == theirs
 
     def partition_capacity(self) -> int:
-        """Items do not fall evenly: each partition has room for four standard deviations more."""
+        """Items do not fall evenly: each partition has room for four standard deviations more, and
+        for names that differ in a few digits only, which a CRC does not scatter like a hash.
+        """
         largest = -(-65536 // self.npartitions)  # checksums that one partition may have
         share = -(-self.capacity * largest // 65536)
-        return share + 4 * ceil_sqrt(share)
+        return share + -(-share // 64) + 4 * ceil_sqrt(share)
 
     def reservation(self, key: bytes) -> Tuple[Union[str, bytes, int], ...]:
         """The command that makes a partition."""

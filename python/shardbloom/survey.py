@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import math
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Set, Tuple
 
 import redis
 from redis.exceptions import NoPermissionError
@@ -19,6 +19,8 @@ from shardbloom.cluster import Node, Servers, is_on_the_way, redirection
 from shardbloom.connection import shown
 from shardbloom.filter import info_from
 from shardbloom.format import BLOCKED, Descriptor, FormatError, Layer
+from shardbloom.partitioned import plan_at
+from shardbloom.plan import Plan, partition_keys, partition_name
 
 BATCH = 100  # filters in one round trip
 SCAN_COUNT = 1000
@@ -45,7 +47,7 @@ class LayerState:
 
 @dataclasses.dataclass
 class FilterState:
-    """One filter."""
+    """One filter; or all partitions of one, taken together."""
 
     db: int
     key: str
@@ -58,6 +60,8 @@ class FilterState:
     lost: List[str] = dataclasses.field(default_factory=list)  # names of shards
     layers: List[LayerState] = dataclasses.field(default_factory=list)
     problem: Optional[str] = None  # why it can't be asked
+    partitions: Optional[int] = None  # that its plan has; None: it is not a partitioned one
+    parts: List[FilterState] = dataclasses.field(default_factory=list)
 
     def damaged(self) -> bool:
         """Something is wrong with it; a filter that is being loaded is only not ready yet."""
@@ -171,6 +175,62 @@ def layer_state(layer: Optional[Layer], shards: List[Dict[str, Any]]) -> LayerSt
     return state
 
 
+# ---- a partitioned filter ----
+
+
+def mean(numbers: Iterable[Optional[float]], n: int) -> Optional[float]:
+    """Of n numbers, of which those that are not given are 0; None if one is not known."""
+    known = list(numbers)
+    return None if None in known else math.fsum(number or 0 for number in known) / n
+
+
+def whole_of(
+    db: int, key: bytes, plan: Plan, found: Dict[bytes, FilterState], all_seen: bool
+) -> FilterState:
+    """The partitions as one filter. An item is asked of one of them, so that error rates are means."""
+    keys = [one for one in partition_keys(key, plan.npartitions) if one in found]
+    parts = [found[one] for one in keys]
+    whole = FilterState(db, shown(key), partitions=plan.npartitions, parts=parts)
+    for part in parts:
+        whole.items += part.items
+        whole.capacity += part.capacity
+        whole.bytes += part.bytes
+        whole.lost += part.lost
+        if part.problem and (part.damaged() or whole.problem is None):
+            whole.problem = part.problem if not part.damaged() else f"{part.key}: {part.problem}"
+    whole.expansion = parts[0].expansion
+    whole.error = mean((part.error for part in parts), len(parts))
+    whole.promised = plan.error
+    nmissing = plan.npartitions - len(parts)
+    if nmissing and all_seen:
+        whole.problem = f"{nmissing} of {plan.npartitions} partitions are missing"
+    for index in range(max(len(part.layers) for part in parts)):
+        layers = [part.layers[index] for part in parts if index < len(part.layers)]
+        whole.layers.append(layer_of_all(layers, len(parts)))
+    return whole
+
+
+def layer_of_all(layers: List[LayerState], nparts: int) -> LayerState:
+    """The layers with the same number of all partitions, of which some may have fewer."""
+
+    def common(field: str) -> Any:
+        values = {getattr(layer, field) for layer in layers}
+        return values.pop() if len(values) == 1 else None
+
+    def total(field: str) -> Optional[int]:
+        values = [getattr(layer, field) for layer in layers]
+        return None if None in values else sum(values)
+
+    state = LayerState(*(common(field) for field in ("kind", "block_bits", "probes")))
+    state.shards, state.blocks, state.capacity, state.items = (
+        total(field) for field in ("shards", "blocks", "capacity", "items")
+    )
+    state.existing = sum(layer.existing for layer in layers)
+    state.fill = sum(layer.fill for layer in layers) / len(layers)
+    state.error = mean((layer.error for layer in layers), nparts)
+    return state
+
+
 # ---- all of them ----
 
 
@@ -190,6 +250,7 @@ class Survey:
         self.nhidden = 0  # filters that the user may not ask
         self.seconds = 0.0  # how long the last look took
         self._names: Dict[Tuple[Node, int], Set[bytes]] = {}  # as SCAN gave them
+        self._plans: Dict[Name, Plan] = {}  # of the partitioned filters among them
         self._counts: Dict[str, int] = {}  # by node: filters when SCAN was done
         self._scanned = -math.inf  # when that was
 
@@ -223,27 +284,63 @@ class Survey:
         return self
 
     def _scan(self, nodes: List[Node]) -> Iterator[None]:
-        """Finds the names of all filters."""
+        """Finds the names of all filters. A pattern that a partitioned filter's name matches means
+        its partitions.
+        """
         names: Dict[Tuple[Node, int], Set[bytes]] = {}
+        possible: Set[Name] = set()  # partitions, if there is such a plan
+        chosen: Set[Name] = set()  # by the pattern itself
+        patterns: List[Tuple[Optional[str], Set[Name]]] = [(None, possible)]
+        if self.match is not None:
+            patterns = [(self.match, chosen), (self.match + ":*{*}", possible)]
         only = self.servers.address.db
         for node in nodes:
             for db in sorted(node.databases()) if only is None else [only]:
                 found = names.setdefault((node, db), set())
-                words: List[Any] = ["COUNT", SCAN_COUNT, "TYPE", "bf-shards"]
-                if self.match is not None:
-                    words += ["MATCH", self.match]
-                cursor = 0
-                while True:
-                    cursor, keys = node.command("SCAN", cursor, *words, db=db)
-                    found.update(keys)
-                    yield
-                    if cursor == 0:
-                        break
+                for pattern, those in patterns:
+                    for keys in self._scan_one(node, db, pattern):
+                        found.update(keys)
+                        those.update((db, key) for key in keys)
+                        yield
+        self._plans = self._find_plans(possible)
+        if self.match is not None:
+            parts = self._parts()
+            for (_, db), found in names.items():
+                found &= {key for key in found if (db, key) in chosen or (db, key) in parts}
         self._names = names
+
+    @staticmethod
+    def _scan_one(node: Node, db: int, pattern: Optional[str]) -> Iterator[List[bytes]]:
+        words: List[Any] = ["COUNT", SCAN_COUNT, "TYPE", "bf-shards"]
+        words += [] if pattern is None else ["MATCH", pattern]
+        cursor = 0
+        while True:
+            cursor, keys = node.command("SCAN", cursor, *words, db=db)
+            yield keys
+            if cursor == 0:
+                return
+
+    def _find_plans(self, keys: Set[Name]) -> Dict[Name, Plan]:
+        """The plans of the filters that keys may be partitions of."""
+        names = {(db, partition_name(key)) for db, key in keys}
+        plans = {
+            (db, name): plan_at(self.servers, name, db) for db, name in names if name is not None
+        }
+        return {name: plan for name, plan in plans.items() if plan is not None}
+
+    def _parts(self) -> Dict[Name, Name]:
+        """The filter of each partition."""
+        return {
+            (db, key): (db, name)
+            for (db, name), plan in self._plans.items()
+            for key in partition_keys(name, plan.npartitions)
+        }
 
     def _look(self) -> Iterator[None]:
         """Asks every filter."""
         seen: Dict[Name, FilterState] = {}
+        parts = self._parts()
+        found: Dict[Name, Dict[bytes, FilterState]] = {}  # partitions, by their filter
         nhidden = nmissing = 0
         for (node, db), names in self._names.items():
             keys = sorted(names)
@@ -255,10 +352,15 @@ class Survey:
                     state = state_from(db, key, info, shards, raw)
                     if state is None:
                         nmissing += 1
+                    elif (db, key) in parts:
+                        found.setdefault(parts[db, key], {})[key] = state
                     else:
                         seen[db, key] = state
                         self.filters[db, key] = state
                 yield
+        for (db, name), states in found.items():
+            all_seen = not self.down and not nhidden
+            seen[db, name] = whole_of(db, name, self._plans[db, name], states, all_seen)
         self.filters, self.nhidden = seen, nhidden
         if nmissing:
             self._scanned = -math.inf

@@ -3,6 +3,7 @@
 of each item when slots move, connections break and primaries die.
 """
 
+import binascii
 import logging
 import os
 import random
@@ -23,7 +24,7 @@ from result import run_tests
 from shardbloom import Filter, NotAdded, NotReplicated, PartitionedFilter, PlanError, partitioned
 from shardbloom.cluster import Servers, slot_of
 from shardbloom.connection import Address
-from shardbloom.plan import Plan, partition_keys, partition_of
+from shardbloom.plan import Plan, partition_keys, partition_of, tags
 
 ERROR = 1e-12  # with thousands of items, a wrong answer has a probability below 1e-8 * 1e-12
 CAPACITY = 20000
@@ -32,6 +33,10 @@ CAPACITY = 20000
 def filter_on(client, name="seen", **options):
     options = {"capacity": CAPACITY, "error": ERROR, "partitions": 16, **options}
     return PartitionedFilter(client, name, **options)
+
+
+def many_keys(*numbers):
+    return [key for n in numbers for key in partition_keys(b"seen", n)]
 
 
 def urls(first, last):
@@ -75,8 +80,64 @@ class during_the_pause:
             self.steps.pop(0)()
 
 
+def vectors(name):
+    """The rows of a table of docs/partitions.md, or the words of a block."""
+    with open(os.path.join(server.ROOT, "docs", "partitions.md"), encoding="utf-8") as file:
+        text = file.read().partition("<!-- vectors: %s -->\n" % name)[2].partition("\n\n")[0]
+    if not text.startswith("|"):
+        return text.split()
+    rows = [line[1:-1].split("|") for line in text.splitlines()[2:]]
+    return [[cell.strip(" ").replace("`", "") for cell in row] for row in rows]
+
+
 class Forms(unittest.TestCase):
     """Names and plans, without a server."""
+
+    def test_vectors_of_items(self):
+        rows = vectors("items")
+        self.assertEqual(len(rows), 8)
+        for text, digits, checksum, *numbers in rows:
+            item = bytes.fromhex(digits)
+            self.assertIn(text, ("", item.decode(errors="replace")))
+            self.assertEqual(binascii.crc_hqx(item, 0), int(checksum, 16))
+            for n, number in zip((1, 3, 64, 1000, 1024), numbers, strict=True):
+                self.assertEqual(partition_of(item, n), int(number))
+
+    def test_vectors_of_keys(self):
+        rows = vectors("keys")
+        self.assertEqual(len(rows), 15)
+        for n, p, slot, key in rows:
+            found = partition_keys(b"seen", int(n))[int(p)]
+            self.assertEqual((found.decode(), slot_of(found)), (key, int(slot)))
+        self.assertEqual(list(tags(64)), [int(tag) for tag in vectors("tags")])
+        sums = vectors("sums")
+        self.assertEqual(len(sums), 4)
+        for n, checksum in sums:
+            text = " ".join(map(str, tags(int(n)))).encode()
+            self.assertEqual(binascii.crc_hqx(text, 0), int(checksum, 16))
+
+    def test_vectors_of_plans(self):
+        rows = vectors("capacities")
+        self.assertEqual(len(rows), 9)
+        for capacity, n, share, room in rows:
+            plan = Plan.of(int(n), 1e-4, int(capacity))
+            self.assertEqual(plan.partition_capacity(), int(room))
+            most = max(sum(p == c * int(n) >> 16 for c in range(65536)) for p in (0, 1))
+            self.assertLess(abs(int(share) - int(capacity) * most / 65536), 1)
+        rows = vectors("plans")
+        self.assertEqual(len(rows), 15)
+        before = Plan.of(1, 0.5, 1)
+        for sign, text in rows:
+            if sign == "×":
+                with self.assertRaises(PlanError):
+                    Plan.parse(b"seen", text.encode())
+                continue
+            plan = Plan.parse(b"seen", text.encode())
+            self.assertEqual(str(plan), text)
+            self.assertEqual(plan.is_like(before), sign == "=", text)
+            before = plan
+        first = Plan.of(64, 1e-4, 10**10)
+        self.assertEqual(str(first), rows[0][1])
 
     def test_names(self):
         for name in ("a{b", "a}b", "{a}", b"\xff{", "", b""):
@@ -92,6 +153,14 @@ class Forms(unittest.TestCase):
             )
             self.assertTrue(all(key.startswith(b"seen:%d{" % p) for p, key in enumerate(keys)))
             self.assertEqual({partition_of(b"%d" % i, n) for i in range(50 * n)}, set(range(n)))
+
+    def test_numbered_pages_fit(self):
+        """A CRC spreads them less evenly than chance would: up to 4.2% above the mean here."""
+        counts = [0] * 64
+        for n in range(10**6):
+            counts[partition_of(b"http://a.b/item?id=%d" % n, 64)] += 1
+        self.assertGreater(max(counts), 1.04 * 10**6 / 64)
+        self.assertLess(max(counts), Plan.of(64, 1e-4, 10**6).partition_capacity())
 
     def test_wishes_that_are_refused(self):
         for wrong in (
@@ -496,6 +565,9 @@ class InCluster(unittest.TestCase):
 
     def test_all_nodes_have_their_share(self):
         many = self.start(partitions=64)
+        for key in many_keys(1, 3, 64, 100):
+            slot = self.cluster.nodes[0].redis.execute_command("CLUSTER", "KEYSLOT", key)
+            self.assertEqual(slot, slot_of(key))
         items = urls(0, 5000)
         self.assertEqual(many.add_many(items), [True] * 5000)
         for node in self.cluster.nodes:

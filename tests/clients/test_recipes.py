@@ -10,6 +10,8 @@ import unittest
 import redis
 
 import server
+import tool  # noqa: F401  (the path to the package)
+from faults import Faults
 from result import run_tests
 
 with open(os.path.join(server.ROOT, "docs", "recipes.md"), encoding="utf-8") as page:
@@ -30,8 +32,9 @@ class Recipes(unittest.TestCase):
         self.r = self.server.redis
 
     def test_every_recipe_of_the_page_is_here(self):
-        self.assertEqual(set(re.findall(r"<!-- recipe: (\w+) -->", PAGE)), {"frontier", "visitors", "blacklist", "guard"})
-        self.assertEqual(PAGE.count("```python"), 4)
+        names = {"frontier", "partitioned", "visitors", "blacklist", "guard"}
+        self.assertEqual(set(re.findall(r"<!-- recipe: (\w+) -->", PAGE)), names)
+        self.assertEqual(PAGE.count("```python"), 5)
 
     def test_frontier(self):
         """Workers crawl a made-up site of 2000 pages; one dies with URLs in its hands."""
@@ -82,6 +85,28 @@ class Recipes(unittest.TestCase):
         self.r.execute_command("BF.RESERVE", "{crawl}seen", 0.001, 1, "NONSCALING", "SEED", 1)
         self.assertEqual(page["offer"](self.r, ["/0", "/1", "/0"]), 2)
         self.assertEqual(self.r.lrange("{crawl}frontier", 0, -1), [b"/0", b"/1"])
+
+    def test_partitioned(self):
+        """What is in doubt is fetched; what another worker has is not."""
+        page = recipe("partitioned")
+        seen = page["open_seen"](self.r, 10**7)  # of so large ones, shards are exact at first
+        urls = ["/%d" % n for n in range(1000)]
+        self.assertEqual(page["new_urls"](seen, urls[:500]), urls[:500])
+        self.assertEqual(page["new_urls"](page["open_seen"](self.r, 10**7), urls), urls[500:])
+        faults = Faults(self.server.port)
+        self.addCleanup(faults.close)
+        seen = page["open_seen"](redis.Redis(port=faults.port, **server.RESP2), 10**7)
+        self.assertEqual(page["new_urls"](seen, urls), [])
+        more = ["/more/%d" % n for n in range(1000)]
+        for fetched in (1000, None):  # all are new; then, of those that are known, the doubtful
+            faults.cut(30)
+            with self.assertLogs(level="WARNING") as logged:
+                found = page["new_urls"](seen, more)
+            self.assertIn("URLs in doubt", logged.output[-1])
+            if fetched:
+                self.assertEqual(found, more)
+            else:
+                self.assertTrue(0 < len(found) < 1000)
 
     def test_visitors(self):
         page = recipe("visitors")

@@ -11,11 +11,14 @@ Items added to the source during the copy may be missing from it; the output say
 Run it again with --replace to catch up. If the filter grows a layer meanwhile, its copy starts
 again. An interrupted run leaves only complete filters; run it again with --missing to copy the
 rest.
+
+A partitioned filter is copied by its name: all its partitions, and at last its plan.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import hashlib
 import os
 import struct
@@ -38,6 +41,8 @@ from shardbloom.connection import (
 )
 from shardbloom.filter import info_from
 from shardbloom.format import CLASSIC, Descriptor, FormatError
+from shardbloom.partitioned import plan_at
+from shardbloom.plan import WORD, Plan, name_bytes, partition_keys
 from shardbloom.progress import Progress, readable
 
 EPILOG = """exit status:
@@ -360,23 +365,101 @@ class Copy:
             )
 
 
+# ---- partitioned filters ----
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A filter to be copied, or the plan of a partitioned one, behind all its partitions."""
+
+    key: bytes
+    name: bytes  # at the target
+    plan: Optional[Plan] = None
+
+    def partitions(self) -> Iterator[Entry]:
+        if self.plan is not None:
+            keys, names = (
+                partition_keys(name, self.plan.npartitions) for name in (self.key, self.name)
+            )
+            yield from (Entry(key, name) for key, name in zip(keys, names))
+
+
+def check_plan(target: Servers, entry: Entry, options: argparse.Namespace) -> None:
+    """Before anything is copied: partitions of two plans must not come together."""
+    there = plan_at(target, entry.name)
+    if there is not None and entry.plan is not None and not there.is_like(entry.plan):
+        raise Failure(
+            f"at the target {shown(entry.name)} is another partitioned filter: there is"
+            f" '{there}', and the source has '{entry.plan}'"
+        )
+    exists = target.command(entry.name, "EXISTS", entry.name)
+    if exists and not options.replace and not (options.missing and there):
+        raise Failure(f"{shown(entry.name)} exists at the target; --replace would replace it")
+
+
+def copy_plan(
+    source: Servers, target: Servers, entry: Entry, options: argparse.Namespace, nfailed: int
+) -> None:
+    """When all partitions are there, the copy gets its plan, and with it becomes usable."""
+    if nfailed:
+        raise Failure(
+            f"{shown(entry.key)}: {nfailed} partitions were not copied, so neither is the plan"
+        )
+    plan = plan_at(source, entry.key)
+    if plan != entry.plan:
+        raise Failure(f"{shown(entry.key)}: its plan has changed during the copy")
+    left = int(source.command(entry.key, "PTTL", entry.key))
+    words = [*(["PX", left] if left > 0 else []), *([] if options.replace else ["NX"])]
+    check_plan(target, entry, options)
+    if not target.command(entry.name, "SET", entry.name, str(plan), *words):
+        raise Failure(f"{shown(entry.name)} came into being at the target meanwhile")
+    nitems = sum(number(information(target, one.name), "items") for one in entry.partitions())
+    print(f"{shown(entry.key)}: {nitems:,} items in {plan and plan.npartitions} partitions")
+
+
 # ---- the program ----
 
 
+def entries_of(source: Servers, pattern: bytes, name: Optional[bytes]) -> List[Entry]:
+    """What there is to copy, partitions before their plan."""
+    keys = keys_of(source, pattern)
+    if name is not None and len(keys) > 1:
+        raise Failure(f"--as is for one filter, and {len(keys)} match")
+    found: Dict[bytes, Entry] = {}
+    plans: List[Entry] = []
+    for key in keys:
+        entry = Entry(key, key if name is None else name, plan_at(source, key))
+        if entry.plan is None:
+            found[key] = entry
+            continue
+        try:
+            name_bytes(entry.name)
+        except ValueError as error:
+            raise Failure(str(error)) from None
+        found.update((one.key, one) for one in entry.partitions())
+        plans.append(entry)
+    return [*found.values(), *plans]
+
+
 def keys_of(source: Servers, pattern: bytes) -> List[bytes]:
-    """The key, or all filters whose names match."""
+    """The key, or all filters whose names match, and plans of partitioned ones."""
     if not any(sign in pattern for sign in b"*?[") or source.command(pattern, "EXISTS", pattern):
         return [pattern]
     nodes, down = source.nodes()
     if down:
         raise Failure(f"no connection to {', '.join(down)}: filters there would be missed")
     found: Set[bytes] = set()
+    plan = WORD.encode()
     for node in nodes:
         cursor = 0
         while True:
             cursor, keys = node.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
             kinds = node.commands([("TYPE", key) for key in keys]) if keys else []
             found.update(key for key, kind in zip(keys, kinds) if kind in (OURS, REDISBLOOM))
+            texts = [key for key, kind in zip(keys, kinds) if kind in (b"string", "string")]
+            words = [("GETRANGE", key, 0, len(plan) - 1) for key in texts]
+            heads = node.commands(words) if texts else []
+            found.update(key for key, head in zip(texts, heads) if head == plan)
             if cursor == 0:
                 break
     if not found:
@@ -384,8 +467,8 @@ def keys_of(source: Servers, pattern: bytes) -> List[bytes]:
     return sorted(found)
 
 
-def missing_at(target: Servers, keys: List[bytes]) -> List[bytes]:
-    return [key for key in keys if not target.command(key, "EXISTS", key)]
+def missing_at(target: Servers, entries: List[Entry]) -> List[Entry]:
+    return [one for one in entries if not target.command(one.name, "EXISTS", one.name)]
 
 
 def arguments() -> argparse.Namespace:
@@ -437,15 +520,20 @@ def arguments() -> argparse.Namespace:
 
 
 def copy_all(
-    source: Servers, target: Servers, keys: List[bytes], options: argparse.Namespace
+    source: Servers, target: Servers, entries: List[Entry], options: argparse.Namespace
 ) -> int:
     """Copies the filters; returns how many could not be. What ends the run says how to go on."""
-    ndone = nfailed = 0
+    ndone = 0
+    failed: Set[bytes] = set()
     try:
-        for key in keys:
-            name = key if options.name is None else os.fsencode(options.name)
+        for entry in entries:
+            key = entry.key
             try:
-                Copy(source, target, key, name, options).run()
+                if entry.plan is None:
+                    Copy(source, target, key, entry.name, options).run()
+                else:
+                    nlost = sum(one.key in failed for one in entry.partitions())
+                    copy_plan(source, target, entry, options, nlost)
                 ndone += 1
             except (redis.ConnectionError, redis.TimeoutError):
                 raise
@@ -455,7 +543,7 @@ def copy_all(
                     problem, getattr(problem, "address", None), getattr(problem, "key", None)
                 )
                 progress.say(f"bfcopy: {text if shown(key) in text else shown(key) + ': ' + text}")
-                nfailed += 1
+                failed.add(key)
     except (KeyboardInterrupt, redis.RedisError):
         progress.end()
         how = (
@@ -464,29 +552,31 @@ def copy_all(
             else "goes on" if options.missing else "and --missing goes on"
         )
         what = (
-            f"{ndone} of {len(keys)} filters are copied"
-            if len(keys) > 1
+            f"{ndone} of {len(entries)} filters are copied"
+            if len(entries) > 1
             else "the filter is not copied"
         )
         progress.say(f"bfcopy: stopped: {what}, nothing half done is used; the same command {how}")
         raise
-    return nfailed
+    return len(failed)
 
 
 def copy() -> int:
     options = arguments()
     source = Servers(address_from(options), timeout=300).open(module=False)
     target = Servers(other_address(options.to, options), timeout=300).open()
-    keys = keys_of(source, os.fsencode(options.key))
-    if options.name is not None and len(keys) > 1:
-        raise Failure(f"--as is for one filter, and {len(keys)} match")
+    name = None if options.name is None else os.fsencode(options.name)
+    entries = entries_of(source, os.fsencode(options.key), name)
+    for entry in entries:
+        if entry.plan is not None:
+            check_plan(target, entry, options)
     if options.missing:
-        nall = len(keys)
-        keys = missing_at(target, keys)
-        progress.say(f"bfcopy: {nall - len(keys)} of {nall} filters are at the target already")
-    nfailed = copy_all(source, target, keys, options)
-    if len(keys) > 1:
-        print(f"{len(keys) - nfailed} copied, {nfailed} failed")
+        nall = len(entries)
+        entries = missing_at(target, entries)
+        progress.say(f"bfcopy: {nall - len(entries)} of {nall} filters are at the target already")
+    nfailed = copy_all(source, target, entries, options)
+    if len(entries) > 1:
+        print(f"{len(entries) - nfailed} copied, {nfailed} failed")
     return ERROR if nfailed else 0
 
 

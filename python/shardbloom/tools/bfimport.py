@@ -6,7 +6,8 @@ continued.
 
 The set is read with SSCAN and stays as it is. Neither server is blocked for longer than one batch
 takes. Adding an element twice does no harm, so you can repeat the command at any time to catch up,
-even while clients keep adding to both. Set and filter may be in clusters.
+even while clients keep adding to both. Set and filter may be in clusters. A partitioned filter is
+created with --partitions, and known by its plan if it exists.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import argparse
 import hashlib
 import json
 import os
-from typing import Any, Iterator, List, NoReturn, Tuple
+from typing import Any, Iterator, List, NoReturn, Tuple, Union
 
 import redis
 
@@ -31,6 +32,8 @@ from shardbloom.connection import (
     shown,
 )
 from shardbloom.filter import Filter, NotAdded
+from shardbloom.partitioned import PartitionedFilter, plan_at
+from shardbloom.plan import MOST_PARTITIONS
 from shardbloom.progress import Progress
 
 EPILOG = """exit status:
@@ -139,13 +142,7 @@ class Import:
 
     def __init__(self, source: Source, target: Servers, options: argparse.Namespace):
         self.source, self.batch = source, options.batch
-        self.filter = Filter(
-            target,
-            options.filter,
-            error=options.error,
-            capacity=options.capacity or max(source.nelements, 100),
-            batch=options.batch,
-        )
+        self.filter = filter_for(target, options, source.nelements)
         names = "\0".join([place(source.servers), source.name, place(target), options.filter])
         digest = hashlib.sha256(names.encode(errors="surrogateescape")).hexdigest()
         self.state = State(options.state or f"bfimport-{digest[:12]}.json", source.run_id())
@@ -155,9 +152,11 @@ class Import:
     def prepare(self) -> None:
         """Creates the filter if need be. What an earlier run put into another one is no use."""
         if self.filter.create():
+            plan = self.filter.plan if isinstance(self.filter, PartitionedFilter) else None
+            parts = f" in {plan.npartitions} partitions" if plan else ""
             say(
-                f"created {shown(self.filter.name)} for {self.filter.capacity:,} items, error rate"
-                f" {self.filter.error}"
+                f"created {shown(self.filter.name)}{parts} for {self.filter.capacity:,} items,"
+                f" error rate {self.filter.error}"
             )
         if self.state.cursor and self.filter.count() < self.state.nnew:
             say("the filter is not the one of the last run: beginning anew")
@@ -238,6 +237,29 @@ class Import:
                 return
 
 
+def filter_for(
+    target: Servers, options: argparse.Namespace, nelements: int
+) -> Union[Filter, PartitionedFilter]:
+    """The filter that the options mean. What they do not say is as it is in a plan that exists."""
+    plan = plan_at(target, os.fsencode(options.filter))
+    error = options.error or (plan.error if plan else 0.001)
+    capacity = options.capacity or (plan.capacity if plan else max(nelements, 100))
+    if plan is None and options.partitions is None:
+        return Filter(target, options.filter, error=error, capacity=capacity, batch=options.batch)
+    try:
+        return PartitionedFilter(
+            target,
+            os.fsencode(options.filter),
+            partitions=options.partitions or (plan.npartitions if plan else 0),
+            error=error,
+            capacity=capacity,
+            options=plan.options if plan else (),
+            batch=options.batch,
+        )
+    except ValueError as problem:
+        raise Failure(str(problem)) from None
+
+
 def place(servers: Servers) -> str:
     return f"{servers}/{servers.address.db or 0}"
 
@@ -263,11 +285,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--error",
         type=float,
-        default=0.001,
-        help="error rate of a new filter (default: %(default)s)",
+        help="error rate of a new filter (default: 0.001)",
     )
     parser.add_argument(
         "--capacity", type=int, help="capacity of a new filter (default: the elements in the set)"
+    )
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        metavar="N",
+        help="a partitioned filter, which a cluster has on all of its nodes, in so many parts",
     )
     parser.add_argument(
         "--batch", type=int, default=1000, help="elements per command (default: %(default)s)"
@@ -294,7 +321,9 @@ def arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if not 1 <= options.batch <= 100000:
         parser.error("--batch must be from 1 to 100000")
-    if not 0 < options.error < 1:
+    if options.partitions is not None and not 1 <= options.partitions <= MOST_PARTITIONS:
+        parser.error(f"--partitions must be from 1 to {MOST_PARTITIONS}")
+    if options.error is not None and not 0 < options.error < 1:
         parser.error("--error must be between 0 and 1")
     if options.capacity is not None and options.capacity < 1:
         parser.error("--capacity must be 1 or more")

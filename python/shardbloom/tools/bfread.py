@@ -32,6 +32,8 @@ from shardbloom.format import (
     Layer,
     young_items,
 )
+from shardbloom.partitioned import plan_at
+from shardbloom.plan import partition_keys
 
 try:
     import xxhash
@@ -258,6 +260,12 @@ def filter_on_server(options: argparse.Namespace) -> Tuple[Reader, bytes]:
     """The filter that the first word names. The server needs the module only for the descriptor."""
     servers = Servers(address_from(options)).open(module=False)
     key = os.fsencode(options.words.pop(0))
+    plan = plan_at(servers, key)
+    if plan is not None:
+        raise Failure(
+            f"{shown(key)} is a partitioned filter; bfread reads one partition at a time, such as"
+            f" {shown(partition_keys(key, plan.npartitions)[0])}"
+        )
     raw = bytes(servers.command(key, "BF.DESCRIPTOR", key))
     descriptor = decoded(raw)
     return Reader(descriptor, lambda *at: ServerShard(servers, descriptor.shard_name(*at))), raw

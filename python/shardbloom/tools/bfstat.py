@@ -9,7 +9,8 @@
 For every filter it shows items and capacity, the layers and how full they are, the false-positive
 rate to expect now and the promised one, memory, and lost shards. Damaged filters come first, then
 the largest. It uses SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO; a user who may not call one
-of these sees less. Fill is estimated from a sample of the bits.
+of these sees less. Fill is estimated from a sample of the bits. A partitioned filter is one line,
+with its partitions taken together; --parts shows them too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import json
 import shutil
 import sys
 import time
-from typing import Dict, Iterator, List, NoReturn, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Tuple
 
 import redis
 
@@ -91,13 +92,18 @@ def speed(per_second: Optional[float]) -> str:
 class Page:
     """A survey as lines of text that fit into so many columns."""
 
-    def __init__(self, survey: Survey, columns: int, rates: Optional[Rates] = None):
-        self.survey, self.columns, self.rates = survey, columns, rates
+    def __init__(
+        self, survey: Survey, columns: int, rates: Optional[Rates] = None, parts: bool = False
+    ):
+        self.survey, self.columns, self.rates, self.parts = survey, columns, rates, parts
         ordered = survey.filters.items()
         self.filters = sorted(
             ordered, key=lambda one: (not one[1].damaged(), -one[1].bytes, one[0])
         )
-        longest = max((len(self.name(one)) for _, one in self.filters), default=0)
+        shown = [self.name(one) for _, one in self.filters]
+        if parts:
+            shown += [self.name(part) for _, one in self.filters for part in one.parts]
+        longest = max(map(len, shown), default=0)
         names = [name for name in COLUMNS if rates is not None or name != "NEW/S"]
         for name in DROPPED:
             if columns - self.width(names) >= min(NAME_COLUMNS, max(longest, 6)):
@@ -143,7 +149,7 @@ class Page:
         titles = "".join(f" {name:>{COLUMNS[name]}}" for name in self.columns_shown)
         yield BOLD, fit("FILTER", self.name_columns, pad=True) + titles
 
-    def row(self, which: Tuple[int, bytes], one: FilterState) -> Line:
+    def row(self, which: Optional[Tuple[int, bytes]], one: FilterState) -> Line:
         """The line of a filter."""
         used = one.items / one.capacity if one.capacity else 0
         values = {
@@ -171,6 +177,15 @@ class Page:
         if len(one.lost) > SHOWN_LOST:
             yield RED, f"  LOST {len(one.lost) - SHOWN_LOST} more"
 
+    def partitions(self, one: FilterState) -> Iterator[Line]:
+        """How evenly a partitioned filter is filled; and its partitions, if they are wanted."""
+        if one.parts:
+            fewest, most = (choose(part.items for part in one.parts) for choose in (min, max))
+            yield "", f"  {len(one.parts)} partitions, {count(fewest)} to {count(most)} items each"
+        for part in one.parts if self.parts else ():
+            yield self.row(None, part)
+            yield from self.damage(part)
+
     def layers(self, one: FilterState) -> Iterator[Line]:
         for number, layer in enumerate(one.layers):
             yield "", f"  layer {number} {self.bar(layer)} " + layer_words(layer)
@@ -192,6 +207,7 @@ class Page:
             yield self.row(which, one)
             yield from self.damage(one)
             yield from self.layers(one)
+            yield from self.partitions(one)
 
     def picture(self, height: int) -> List[Line]:
         """As much as fits into so many lines: with layers if they all fit, and the head in any
@@ -237,20 +253,32 @@ def code_of(survey: Survey) -> int:
     return FOUND if any(one.damaged() for one in survey.filters.values()) else 0
 
 
-def once(survey: Survey) -> int:
+def once(survey: Survey, parts: bool) -> int:
     columns = shutil.get_terminal_size((110, 40)).columns
-    lines = list(Page(survey, columns).lines())
+    lines = list(Page(survey, columns, parts=parts).lines())
     print("\n".join(painted(lines, columns if sys.stdout.isatty() else None)))
     return code_of(survey)
 
 
-def as_json(survey: Survey) -> int:
+def as_dict(one: FilterState, parts: bool) -> Dict[str, Any]:
+    """A filter for JSON. Only a partitioned one has partitions, and shows them if it is asked to."""
+    values = dataclasses.asdict(one)
+    if one.partitions is None:
+        del values["partitions"]
+    if one.partitions is None or not parts:
+        del values["parts"]
+    else:
+        values["parts"] = [as_dict(part, False) for part in one.parts]
+    return values
+
+
+def as_json(survey: Survey, parts: bool) -> int:
     totals: Dict[str, int] = {}
     for numbers in survey.totals.values():
         for name, n in numbers.items():
             before = totals.get(name, 0)
             totals[name] = max(before, n) if "longest" in name else before + n
-    filters = [dataclasses.asdict(one) for _, one in Page(survey, 80).filters]
+    filters = [as_dict(one, parts) for _, one in Page(survey, 80).filters]
     nodes = {"nodes": list(survey.totals), "nodes_down": survey.down}
     print(
         json.dumps(
@@ -260,9 +288,9 @@ def as_json(survey: Survey) -> int:
     return code_of(survey)
 
 
-def as_metrics(servers: Servers, match: Optional[str]) -> int:
+def as_metrics(servers: Servers, options: argparse.Namespace) -> int:
     try:
-        text = exposition.exposition(Survey(servers.open(), match).look())
+        text = exposition.exposition(Survey(servers.open(), options.match).look(), options.parts)
     except (Failure, redis.RedisError):
         print("\n".join(exposition.up(str(servers), 0)), flush=True)
         raise
@@ -270,7 +298,7 @@ def as_metrics(servers: Servers, match: Optional[str]) -> int:
     return 0
 
 
-def serve(servers: Servers, match: Optional[str], place: str) -> int:
+def serve(servers: Servers, options: argparse.Namespace) -> int:
     """Answers every GET /metrics with what is then the case."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -281,7 +309,8 @@ def serve(servers: Servers, match: Optional[str], place: str) -> int:
                 self.send_error(404, "only /metrics is here")
                 return
             try:
-                text = exposition.exposition(Survey(servers.open(), match).look())
+                survey = Survey(servers.open(), options.match).look()
+                text = exposition.exposition(survey, options.parts)
             except (Failure, redis.RedisError) as error:
                 progress.say(f"bfstat: {explain(error, getattr(error, 'address', None))}")
                 text = "\n".join(exposition.up(str(servers), 0)) + "\n"
@@ -295,6 +324,7 @@ def serve(servers: Servers, match: Optional[str], place: str) -> int:
         def log_message(self, *_: object) -> None:
             pass
 
+    place = options.listen
     host, _, port = place.rpartition(":")
     try:
         server = http.server.HTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
@@ -311,10 +341,11 @@ class View:
     """The live view: looks, draws, and waits, until somebody presses q."""
 
     def __init__(self, servers: Servers, options: argparse.Namespace):
-        self.survey, self.interval, self.rates = (
+        self.survey, self.interval, self.rates, self.parts = (
             Survey(servers, options.match),
             options.interval,
             Rates(),
+            options.parts,
         )
         self.problem = ""
         self.since = 0.0
@@ -362,7 +393,8 @@ class View:
             above = [
                 (RED, f"{self.problem}; for {time.monotonic() - self.since:.0f} s, trying again")
             ]
-        screen.draw(above + Page(self.survey, columns - 1, self.rates).picture(height - len(above)))
+        page = Page(self.survey, columns - 1, self.rates, self.parts)
+        screen.draw(above + page.picture(height - len(above)))
 
 
 # ---- the program ----
@@ -388,6 +420,9 @@ def arguments() -> argparse.Namespace:
         "--match", metavar="PATTERN", help="only filters whose name matches, as in KEYS"
     )
     parser.add_argument(
+        "--parts", action="store_true", help="show every partition of partitioned filters too"
+    )
+    parser.add_argument(
         "--interval",
         type=float,
         default=2,
@@ -407,12 +442,12 @@ def show() -> int:
     options = arguments()
     address = address_from(options)
     if options.listen:
-        return serve(Servers(address), options.match, options.listen)
+        return serve(Servers(address), options)
     if options.prometheus:
-        return as_metrics(Servers(address), options.match)
+        return as_metrics(Servers(address), options)
     if options.once or options.json or not sys.stdout.isatty():
         survey = Survey(Servers(address).open(), options.match).look()
-        return as_json(survey) if options.json else once(survey)
+        return (as_json if options.json else once)(survey, options.parts)
     return View(Servers(address, LIVE_TIMEOUT_SECONDS).open(), options).run()
 
 
