@@ -110,6 +110,7 @@ help:
 	@echo 'make bench-quick   the same on small filters: some minutes; make bench-latency: only the longest pauses'
 	@echo 'make bench-compare compare two builds: MODULES="before=/path/to/old.so"'
 	@echo 'make bench-cluster a partitioned filter on 1, 2 and 3 nodes (ITEMS=10000000 ROUNDS=3): some minutes'
+	@echo 'make bench-window  filters that forget, beside as many layers and beside a filter per slice (PEER=...)'
 	@echo 'make bench-core    the core alone, without a server: ns and instructions per item'
 	@echo 'make analyze       static analysis: gcc -fanalyzer, cppcheck, clang-tidy'
 	@echo 'make format        format the sources; make check-format: fail if they are not, if a line is too'

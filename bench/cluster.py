@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import types
-from typing import Any, Iterator
+from typing import Any, Callable, Iterator
 
 from contest import Contestant, Server, free_port, on_core
 from surroundings import about
@@ -27,6 +27,7 @@ from shardbloom.plan import partition_keys  # noqa: E402
 NSLOTS = 16384
 ERROR = "0.0001"
 PARTITIONS = 64
+RECOVERED = 10**9
 WORKERS = 2  # at the same time, where nodes are compared
 WORDS = (
     "about account after archive article autumn best blog book buy cat city cloud code cold data"
@@ -147,13 +148,18 @@ class Bench:
         return len(slots) == n and "ok" in str(state).split("cluster_slots")[0]
 
     def run(
-        self, servers: list[Server], batch: int, partitions: int, core: int | None = None
+        self,
+        servers: list[Server],
+        batch: int,
+        partitions: int,
+        core: int | None = None,
+        capacity: int = 0,
     ) -> dict[str, Any]:
         """All URLs through the workers, a file for each at the same time, or one after the other if
         they share a core with the server.
         """
         command = [self.worker, "-q", "--port", str(servers[0].port), "-b", str(batch)]
-        command += ["-e", ERROR, "-c", str(self.nurls)]
+        command += ["-e", ERROR, "-c", str(capacity or self.nurls)]
         command += ["--partitions", str(partitions)] if partitions else []
         command = on_core(core, command)
         for server in servers:
@@ -266,7 +272,106 @@ def balance(bench: Bench) -> dict[str, Any]:
     }
 
 
+def recovery(bench: Bench) -> dict[str, Any]:
+    """A node that has a filter for RECOVERED items, with all of its memory taken: how long it takes
+    to save, to restart, and to bring a replica up to date, on this machine.
+    """
+    options = ("--rdbcompression", "no", "--repl-diskless-sync-delay", "0")
+    rounds = []
+    node = Server(bench.ours, bench.server, *options)
+    try:
+        bench.run([node], 10000, PARTITIONS, capacity=RECOVERED)
+        nbytes = node.info("bf_bytes")
+        for turn in range(bench.rounds):
+            rounds.append(recover(bench, node, options))
+            if node.info("bf_bytes") != nbytes:
+                raise SystemExit("the node has not come back as it was")
+            print(f"  recovery, round {turn + 1} of {bench.rounds}", flush=True)
+    finally:
+        node.close()
+    return {"bytes": nbytes, **{name: min(one[name] for one in rounds) for name in rounds[0]}}
+
+
+def recover(bench: Bench, node: Server, options: tuple[str, ...]) -> dict[str, float]:
+    """Once, in seconds."""
+    begin = time.monotonic()
+    node.client.execute_command("BGSAVE")
+    node.wait(lambda: not node.info("rdb_bgsave_in_progress"), "does not save", 1800, 0.05)
+    saved, forked = time.monotonic() - begin, node.info("latest_fork_usec") / 1e6
+    node.kill()
+    restarted = node.start(*options)
+    replica = Server(bench.ours, bench.server, *options)
+    try:
+        begin = time.monotonic()
+        replica.client.execute_command("REPLICAOF", "127.0.0.1", node.port)
+        replica.wait(
+            lambda: replica.info("master_link_status") == "up", "does not come up", 1800, 0.05
+        )
+        synced = time.monotonic() - begin
+    finally:
+        replica.close()
+    return {"save": saved, "fork": forked, "restart": restarted, "resync": synced}
+
+
 # ---- the tables ----
+
+
+def nodes_table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        f"{WORKERS} workers, batches of 1000:",
+        "",
+        "| nodes | URLs | items/s | server CPU per item | of the busiest node | in commands"
+        " | worker CPU per item |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return lines + [
+        f"| {row['nodes']} | {row['what']} | {row['items_per_second']:,.0f} |"
+        f" {row['server_ns']:.0f} ns | {row['busiest_ns']:.0f} ns | {row['command_ns']:.0f} ns"
+        f" | {row['worker_ns']:.0f} ns |"
+        for row in rows
+    ]
+
+
+def batches_table(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "One server and one worker on one core:",
+        "",
+        "| batch | filter | URLs | items/s | server CPU per item | in commands"
+        " | worker CPU per item |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        kind = f"{row['partitions']} partitions" if row["partitions"] else "one key"
+        lines.append(
+            f"| {row['batch']} | {kind} | {row['what']} | {row['items_per_second']:,.0f} |"
+            f" {row['server_ns']:.0f} ns | {row['command_ns']:.0f} ns | {row['worker_ns']:.0f} ns |"
+        )
+    return lines
+
+
+def balance_line(even: dict[str, Any]) -> list[str]:
+    return [
+        f"Items per partition: mean {even['mean']:.0f}, least {even['least']}, most {even['most']},"
+        f" standard deviation {even['deviation']:.0f} (by chance {even['by_chance']:.0f}); room for"
+        f" {even['capacity']}; layers at most {even['layers']}; {even['bytes'] / 1e6:.1f} MB."
+    ]
+
+
+def recovery_line(node: dict[str, Any]) -> list[str]:
+    return [
+        f"A node with {node['bytes'] / 1e9:.2f} GB (rdbcompression no, files in the page cache):"
+        f" BGSAVE {node['save']:.1f} s, its fork {1000 * node['fork']:.0f} ms,"
+        f" restart {node['restart']:.1f} s, full resync of a replica on the same machine"
+        f" {node['resync']:.1f} s."
+    ]
+
+
+PARTS: dict[str, tuple[Callable[[Bench], Any], Callable[[Any], list[str]]]] = {
+    "balance": (balance, balance_line),
+    "nodes": (compare_nodes, nodes_table),
+    "batches": (compare_batches, batches_table),
+    "recovery": (recovery, recovery_line),
+}
 
 
 def tables(results: dict[str, Any]) -> str:
@@ -276,40 +381,9 @@ def tables(results: dict[str, Any]) -> str:
         "",
         f"{results['items']} URLs of {results['bytes'] / results['items']:.0f} bytes, end of line"
         f" included; {PARTITIONS} partitions at {ERROR}.",
-        "",
-        f"{WORKERS} workers, batches of 1000:",
-        "",
-        "| nodes | URLs | items/s | server CPU per item | of the busiest node | in commands"
-        " | worker CPU per item |",
-        "|---|---|---|---|---|---|---|",
     ]
-    for row in results["nodes"]:
-        lines.append(
-            f"| {row['nodes']} | {row['what']} | {row['items_per_second']:,.0f} |"
-            f" {row['server_ns']:.0f} ns | {row['busiest_ns']:.0f} ns | {row['command_ns']:.0f} ns"
-            f" | {row['worker_ns']:.0f} ns |"
-        )
-    lines += [
-        "",
-        "One server and one worker on one core:",
-        "",
-        "| batch | filter | URLs | items/s | server CPU per item | in commands"
-        " | worker CPU per item |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for row in results["batches"]:
-        kind = f"{row['partitions']} partitions" if row["partitions"] else "one key"
-        lines.append(
-            f"| {row['batch']} | {kind} | {row['what']} | {row['items_per_second']:,.0f} |"
-            f" {row['server_ns']:.0f} ns | {row['command_ns']:.0f} ns | {row['worker_ns']:.0f} ns |"
-        )
-    even = results["balance"]
-    lines += [
-        "",
-        f"Items per partition: mean {even['mean']:.0f}, least {even['least']}, most {even['most']},"
-        f" standard deviation {even['deviation']:.0f} (by chance {even['by_chance']:.0f}); room for"
-        f" {even['capacity']}; layers at most {even['layers']}; {even['bytes'] / 1e6:.1f} MB.",
-    ]
+    for part, (_, table) in PARTS.items():
+        lines += ["", *table(results[part])] if part in results else []
     return "\n".join(lines) + "\n"
 
 
@@ -321,7 +395,10 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=int(os.environ.get("ITEMS") or 10**7))
     parser.add_argument("--rounds", type=int, default=int(os.environ.get("ROUNDS") or 3))
     parser.add_argument("--results", default=os.environ.get("RESULTS") or "build/bench/results")
+    parser.add_argument("--only", default=os.environ.get("ONLY") or ",".join(PARTS))
     options = parser.parse_args()
+    if not set(options.only.split(",")) <= set(PARTS):
+        parser.error(f"the parts are {', '.join(PARTS)}")
     os.makedirs(options.results, exist_ok=True)
     bench = Bench(options)
     surroundings = types.SimpleNamespace(
@@ -333,10 +410,9 @@ def main() -> None:
             "about": about(bench, surroundings),
             "items": options.items,
             "bytes": write_urls(options.items, bench.paths),
-            "balance": balance(bench),
-            "nodes": compare_nodes(bench),
-            "batches": compare_batches(bench),
         }
+        for part in options.only.split(","):
+            results[part] = PARTS[part][0](bench)
     finally:
         for path in bench.paths:
             with contextlib.suppress(FileNotFoundError):

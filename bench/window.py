@@ -15,7 +15,6 @@ import os
 import struct
 import sys
 import time
-from types import SimpleNamespace
 
 from cases import ABSENT_FROM, Bench, best
 from contest import KEY, Contestant, Server, load, prefer
@@ -23,7 +22,6 @@ from report import about_lines, fmt, table
 from surroundings import about
 
 WINDOW_SECONDS = 30 * 86400
-MEASURES = ("cpu_us", "cmd_us")
 
 # Name, options of the load, items in a run.
 OPERATIONS = (
@@ -261,36 +259,40 @@ def measure(scene, bench, options):
 TITLES = {way.name: way.title for way in (Window, Layers, Days, Script)}
 
 
+FIGURES = {
+    "cpu_us": "server CPU, µs",
+    "cmd_us": "in command, µs",
+    "bytes": "bytes",
+    "rate": "false positives",
+    "trips": "to add one item",
+}
+
+
+def shown(figure, value):
+    return f"{value:.1e}" if figure == "rate" and value is not None else fmt(value)
+
+
 def comparison(scene, cases):
-    """One table: every way, and how many times the window's figure it is."""
+    """One table: every way, and the window's figure over that of the others."""
     names = [name for name in TITLES if name in cases["memory"]]
     rows = []
     for case, by_way in cases.items():
-        for measure_name, unit in (
-            ("cpu_us", "server CPU, µs"),
-            ("cmd_us", "in command, µs"),
-            ("bytes", "bytes"),
-            ("rate", "false positives"),
-            ("trips", "to add one item"),
-        ):
-            values = [by_way.get(name, {}).get(measure_name) for name in names]
+        for figure, unit in FIGURES.items():
+            values = [by_way.get(name, {}).get(figure) for name in names]
             if values[0] is None:
                 continue
-            shown = (lambda v: "-" if v is None else f"{v:.1e}") if measure_name == "rate" else fmt
-            ratios = [
-                "-" if value is None or not values[0] else f"{value / values[0]:.2f}"
-                for value in values[1:]
-            ]
-            rows.append([f"{case}, {unit}", *map(shown, values), *ratios])
-    head = [scene, *[TITLES[n] for n in names], *[f"{TITLES[n]}/window" for n in names[1:]]]
+            ratios = [f"{values[0] / value:.2f}" if value else "-" for value in values[1:]]
+            cells = [shown(figure, value) for value in values]
+            rows.append([f"{case}, {unit}", *cells, *ratios])
+    head = [scene.name, *[TITLES[n] for n in names], *[f"window/{n}" for n in names[1:]]]
     return table(head, rows) + "\n"
 
 
-def slices_table(results, rule):
-    """What a choice of SLICES costs: the rows of all scenes that differ in nothing else."""
+def slices_table(results):
+    """What a choice of SLICES costs: the scenes that differ in nothing else."""
     rows = []
-    for scene, cases in results:
-        if not rule(scene):
+    for scene, cases in sorted(results, key=lambda one: (-one[0].error, one[0].nslices)):
+        if scene.nitems != 10**6:
             continue
         cells = [f"{cases['memory']['window']['bytes'] / 1e6:.2f}"]
         for case in ("EXISTS absent", "EXISTS present", "ADD new"):
@@ -311,6 +313,14 @@ def slices_table(results, rule):
         "measured rate",
     ]
     return table(head, rows) + "\n" if rows else ""
+
+
+def tables(data, results):
+    text = about_lines(data["about"])
+    for scene, cases in results:
+        if len(cases["memory"]) > 1:
+            text += comparison(scene, cases)
+    return text + slices_table(results)
 
 
 def scenes(quick):
@@ -360,11 +370,7 @@ def main():
         data["scenes"][scene.name] = cases
         with open(os.path.join(options.results, "window.json"), "w", encoding="utf-8") as file:
             json.dump(data, file, indent=1, ensure_ascii=False)
-    text = about_lines(data["about"])
-    for scene, cases in results:
-        if len(cases["memory"]) > 1:
-            text += comparison(scene.name, cases)
-    text += slices_table(results, lambda scene: scene.nitems == 10**6)
+    text = tables(data, results)
     print(text)
     with open(os.path.join(options.results, "window.txt"), "w", encoding="utf-8") as file:
         file.write(text)

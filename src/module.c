@@ -12,6 +12,7 @@
 #include "store/jobs.h"
 #include "store/living.h"
 #include "store/merge_job.h"
+#include "store/spare.h"
 #include "store/datatype.h"
 
 #define MODULE_NAME    "bf"
@@ -55,6 +56,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
                                           REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD |
                                           REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION);
     namecache_start();
+    spare_start();
     living_start();
     garbage_start();
     merge_start();

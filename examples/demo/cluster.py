@@ -26,6 +26,7 @@ NODE_TIMEOUT_MS = 2000
 NMOVED = 600  # slots, and two partitions in them
 MOVE_AT, KILL_AT = 0.02, 0.2  # shares of the pages
 PAGE_MS = 10
+SLOW_AT, SLOW_MS = 0.7, 500  # then the crawl waits for the cluster, should that be slower
 
 
 def free_ports(n):
@@ -37,7 +38,7 @@ def free_ports(n):
 
 class ClusterDemo(demo.Demo):
     moving = killed_at = took_over = None
-    moved = False
+    moved = slowed = False
 
     def say(self, text):
         if not self.arguments.json:
@@ -109,6 +110,9 @@ class ClusterDemo(demo.Demo):
     def intervene(self):
         stats = self.site_stats()
         share = stats["fetched"] / stats["pages"]
+        if self.slowed != (share >= SLOW_AT and not self.took_over):
+            self.slowed = not self.slowed
+            self.ask_site("pace/%d" % (SLOW_MS if self.slowed else PAGE_MS))
         if not self.moving and share >= MOVE_AT:
             self.move()
         elif self.moving and not self.moved and self.moving.poll() is not None:
@@ -170,9 +174,9 @@ class ClusterDemo(demo.Demo):
 def explain(summary):
     """Why pages were fetched twice or never."""
     doubtful = sum(worker["doubtful"] for worker in summary["workers"])
-    print("why twice: when the primary died, the answers to %d links were lost, and they were followed to be sure;"
-          "\n    what its replica had not got was new once more (asynchronous replication)" % doubtful)
-    print("why never: a false positive of the filter; nothing else loses a page")
+    print("why twice: %d links were on their way when the primary died; they were followed, to be sure." % doubtful)
+    print("    And what its replica had not got yet was new once more: replication is asynchronous.")
+    print("why never: false positives of the filter. Nothing else loses a page.")
 
 
 def main():

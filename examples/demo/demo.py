@@ -120,9 +120,12 @@ class Demo:
 
     # ---- watching ----
 
+    def ask_site(self, path):
+        with urllib.request.urlopen("http://127.0.0.1:%d/%s" % (self.site, path), timeout=30) as reply:
+            return reply.read()
+
     def site_stats(self):
-        with urllib.request.urlopen("http://127.0.0.1:%d/stats" % self.site, timeout=30) as reply:
-            return json.load(reply)
+        return json.loads(self.ask_site("stats"))
 
     def filter_state(self):
         """Items, capacity, bytes, fill, adds, and the rate of false positives to expect at this fill."""

@@ -4,7 +4,7 @@
 /p/0 … /p/PAGES-1 are its pages. Links form a tree, so that all can be reached from /p/0, and on top of that go to pages
 at random: back and forth, in circles, twice on a page. The same page is linked in several spellings that mean the same
 (order of the arguments, a fragment). /stats tells, as JSON, how often pages were fetched. Prints its port when ready.
-A page takes MS milliseconds, if given, as if the site was far away.
+A page takes MS milliseconds, if given, as if the site was far away; /pace/MS changes that.
 """
 
 import asyncio
@@ -43,6 +43,9 @@ class Site:
                      "twice": [n for n, times in enumerate(self.fetched) if times > 1][:100],
                      "missing": [n for n, times in enumerate(self.fetched) if times == 0][:100]}
             return 200, "application/json", json.dumps(stats)
+        if path.startswith("/pace/") and path[6:].isdigit():
+            self.seconds = int(path[6:]) / 1000
+            return 200, "text/plain", "so be it"
         name = path.partition("?")[0]
         if name.startswith("/p/") and name[3:].isdigit() and int(name[3:]) < self.npages:
             n = int(name[3:])

@@ -35,8 +35,6 @@
  * was interrupted. Whenever it ends before the input does, it says how many lines were dealt with:
  * the first so many of the input. */
 #include <errno.h>
-#include <getopt.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -48,14 +46,11 @@
 
 #include "connection.h"
 #include "input.h"
+#include "options.h"
 #include "partitions.h"
 
-#define MAX_BATCH        10000
-#define MAX_LINE         (512L << 20) /* proto-max-bulk-len of a server, if nobody has changed it */
-#define MAX_SECONDS      (1L << 40)   /* of a window: the server says what it takes */
-#define HEAD             12           /* words of a command before the first line, at most */
+#define HEAD             12 /* words of a command before the first line, at most */
 #define EXIT_TOO_LONG    1
-#define EXIT_FAILED      2
 #define EXIT_INTERRUPTED 130
 #define TOLD_TOO_LONG    10 /* lines that are too long, of which each gets a message */
 
@@ -74,15 +69,8 @@ struct place {
 struct worker {
     struct connection connection;
     struct input input;
-    const char *key;
-    struct plan plan;     /* of the filter to make; npartitions is 0 for an ordinary one */
-    struct wanted wanted; /* what of it the user asked for */
-    const char *window, *slices;
-    bool sliding;
-    char capacity[24];
+    struct options options;
     struct partitions partitions; /* if there are any */
-    size_t batch;                 /* lines in a full batch */
-    bool progress, quiet;
 
     const char **argv; /* HEAD words for the command, then the lines */
     size_t *lengths;
@@ -129,7 +117,7 @@ static void print_totals(const struct totals *totals, const char *end) {
 
 static void show_progress(struct worker *worker) {
     const double t = now();
-    if (!worker->progress || t - worker->shown < 0.5) return;
+    if (!worker->options.progress || t - worker->shown < 0.5) return;
     worker->shown = t;
     fprintf(stderr, "\r\033[K%llu lines, %llu new, %.0f lines/s", sum(&worker->totals),
             worker->totals.nnew, (double)sum(&worker->totals) / (t - worker->began + 1e-9));
@@ -324,27 +312,30 @@ static redisReply *ask(struct worker *worker, const char *const *words, bool *do
 }
 
 static void say_missing(struct worker *worker) {
-    if (worker->known || !worker->quiet) say(worker);
+    if (worker->known || !worker->options.quiet) say(worker);
     if (worker->known)
         fprintf(stderr,
                 "filter '%s' has vanished, after %llu lines; making it anew, for %s lines with an "
                 "error "
                 "rate of %s. Lines that were printed before may come again\n",
-                worker->key, sum(&worker->totals), worker->capacity, worker->plan.error);
-    else if (!worker->quiet)
+                worker->options.key, sum(&worker->totals), worker->options.capacity,
+                worker->options.plan.error);
+    else if (!worker->options.quiet)
         fprintf(stderr,
                 "there is no filter '%s' yet; making it, for %s lines with an error rate of %s\n",
-                worker->key, worker->capacity, worker->plan.error);
+                worker->options.key, worker->options.capacity, worker->options.plan.error);
 }
 
 /* The reply to a batch. The filter is made only when it is known to be missing, and that is said.
  * */
 static redisReply *ask_or_make(struct worker *worker, bool *doubtful) {
-    const char *const insert[] = {"BF.INSERT", worker->key, "NOCREATE", "ITEMS", NULL};
-    const char *create[HEAD + 1] = {"BF.INSERT",      worker->key, "CAPACITY",
-                                    worker->capacity, "ERROR",     worker->plan.error};
+    const char *const insert[] = {"BF.INSERT", worker->options.key, "NOCREATE", "ITEMS", NULL};
+    const char *create[HEAD + 1] = {"BF.INSERT", worker->options.key,
+                                    "CAPACITY",  worker->options.capacity,
+                                    "ERROR",     worker->options.plan.error};
     size_t n = 6;
-    for (size_t i = 0; worker->plan.words[i]; i++) create[n++] = worker->plan.words[i];
+    for (size_t i = 0; worker->options.plan.words[i]; i++)
+        create[n++] = worker->options.plan.words[i];
     create[n] = "ITEMS";
     bool again = false;
     redisReply *reply = ask(worker, insert, doubtful);
@@ -365,13 +356,14 @@ static const char *ask_filter(struct worker *worker) {
     set_answers(worker, (struct answer){UNANSWERED, doubtful});
     if (!reply) return connection->why;
     if (reply->type == REDIS_REPLY_ERROR) {
-        connection_explain(connection, reply->str, worker->key);
+        connection_explain(connection, reply->str, worker->options.key);
         freeReplyObject(reply);
         return connection->why;
     }
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != worker->nlines) {
         set_answers(worker, (struct answer){UNANSWERED, true});
-        connection_explain(connection, "the server answers something unexpected", worker->key);
+        connection_explain(connection, "the server answers something unexpected",
+                           worker->options.key);
         freeReplyObject(reply);
         return connection->why;
     }
@@ -380,7 +372,7 @@ static const char *ask_filter(struct worker *worker) {
         const redisReply *answer = reply->element[i];
         worker->answers[i].verdict = verdict_of(answer);
         if (answer->type == REDIS_REPLY_ERROR && !worker->refusal[0]) {
-            connection_explain(connection, answer->str, worker->key);
+            connection_explain(connection, answer->str, worker->options.key);
             snprintf(worker->refusal, sizeof worker->refusal, "%s", connection->why);
         }
     }
@@ -390,7 +382,7 @@ static const char *ask_filter(struct worker *worker) {
 
 /* Says it if the key is the plan of a partitioned filter, which is not a filter by itself. */
 static void explain_plan(struct worker *worker) {
-    const char *argv[] = {"GET", worker->key};
+    const char *argv[] = {"GET", worker->options.key};
     const size_t lengths[] = {strlen(argv[0]), strlen(argv[1])};
     bool doubtful;
     struct plan plan;
@@ -398,21 +390,22 @@ static void explain_plan(struct worker *worker) {
     if (reply && reply->type == REDIS_REPLY_STRING &&
         !plan_read(&plan, reply->str, (size_t)reply->len))
         snprintf(worker->connection.why, sizeof worker->connection.why,
-                 "%s is a partitioned filter: give --partitions %u", worker->key, plan.npartitions);
+                 "%s is a partitioned filter: give --partitions %u", worker->options.key,
+                 plan.npartitions);
     if (reply) freeReplyObject(reply);
 }
 
 /* Tells now, rather than at the first line, if there is no server, no module or no right to use it.
  * Returns what is wrong, or NULL. */
 static const char *look(struct worker *worker) {
-    const char *argv[] = {"BF.CARD", worker->key};
+    const char *argv[] = {"BF.CARD", worker->options.key};
     const size_t lengths[] = {strlen(argv[0]), strlen(argv[1])};
     bool doubtful;
     redisReply *reply = connection_ask(&worker->connection, 2, argv, lengths, &doubtful);
     if (!reply) return worker->connection.why;
     /* To add lines is all that a worker must be allowed to do. */
     const bool refused = reply->type == REDIS_REPLY_ERROR && !connection_refused(reply, "NOPERM ");
-    if (refused) connection_explain(&worker->connection, reply->str, worker->key);
+    if (refused) connection_explain(&worker->connection, reply->str, worker->options.key);
     if (connection_refused(reply, "WRONGTYPE ")) explain_plan(worker);
     freeReplyObject(reply);
     return refused ? worker->connection.why : NULL;
@@ -429,23 +422,23 @@ static const char *open_partitions(struct worker *worker) {
     struct partitions *partitions = &worker->partitions;
     partitions->report = report;
     partitions->reporter = worker;
-    if (!partitions_open(partitions, &worker->connection, worker->key, &worker->plan,
-                         &worker->wanted, worker->batch))
+    if (!partitions_open(partitions, &worker->connection, worker->options.key,
+                         &worker->options.plan, &worker->options.wanted, worker->options.batch))
         return partitions->cluster.why;
-    if (worker->quiet || partitions->nmade == 0) return NULL;
+    if (worker->options.quiet || partitions->nmade == 0) return NULL;
     say(worker);
     if (partitions->made)
         fprintf(stderr,
                 "there is no filter '%s' yet; making it, of %u partitions, for %llu lines with an "
                 "error rate of %s\n",
-                worker->key, partitions->plan.npartitions, partitions->plan.capacity,
+                worker->options.key, partitions->plan.npartitions, partitions->plan.capacity,
                 partitions->plan.error);
     else
         fprintf(stderr,
                 "%zu of the %u partitions of filter '%s' were not there, and are made. Unless "
                 "another worker has just begun with it, lines that were printed before may come "
                 "again\n",
-                partitions->nmade, partitions->plan.npartitions, worker->key);
+                partitions->nmade, partitions->plan.npartitions, worker->options.key);
     return NULL;
 }
 
@@ -467,7 +460,8 @@ static _Noreturn void end(struct worker *worker, const char *why) {
 static void send_batch(struct worker *worker) {
     make_room(worker);
     check_output(worker);
-    const char *why = worker->plan.npartitions > 0 ? ask_partitions(worker) : ask_filter(worker);
+    const char *why =
+        worker->options.plan.npartitions > 0 ? ask_partitions(worker) : ask_filter(worker);
     take_answers(worker);
     size_t refused = 0;
     while (refused < worker->nlines && worker->answers[refused].verdict != REFUSED) refused++;
@@ -483,7 +477,7 @@ static void send_batch(struct worker *worker) {
 /* Takes lines until the batch is full. False if there are no more at the moment. */
 static bool fill_batch(struct worker *worker) {
     worker->nlines = 0;
-    while (worker->nlines < worker->batch) {
+    while (worker->nlines < worker->options.batch) {
         const size_t i = worker->nlines;
         size_t *length = &worker->lengths[HEAD + i];
         switch (input_take(&worker->input, &worker->argv[HEAD + i], length)) {
@@ -529,162 +523,27 @@ static void work(struct worker *worker) {
 
 /* ---- */
 
-static const char usage[] =
-    "usage: worker [options] < lines > new-lines\n"
-    "Prints the lines that are not in the filter yet, and adds them to it.\n"
-    "  -k, --key NAME        name of the filter (seen)\n"
-    "  -e, --error RATE      for a new filter: share of new lines that may be missed (1e-6)\n"
-    "  -c, --capacity N      for a new filter: number of lines to plan for (10000000)\n"
-    "      --partitions N    spread the filter over N keys, 1 to 1024, of a cluster or one "
-    "server;\n"
-    "                        the others of all workers must agree (docs/partitions.md)\n"
-    "      --window SECONDS  for a new filter: forget lines after this time\n"
-    "      --slices N        for a new filter: steps in which a window is forgotten\n"
-    "      --sliding         for a new filter: a line that comes again is remembered anew\n"
-    "  -b, --batch N         lines per command, or for all partitions together (1000)\n"
-    "  -m, --max-line BYTES  skip longer lines, with a message (64 MB)\n"
-    "  -P, --progress        show progress on stderr, even if it is not a terminal\n"
-    "  -q, --quiet           no progress, and no message when the filter is created\n"
-    "  -h, --help            show this help\n";
-
-static const char ending[] =
-    "Exit status: 0 if all lines were handled, 1 if some were too long, 2 after "
-    "an error, 130 if interrupted.\n";
-
-static _Noreturn void refuse(const char *problem, const char *value) {
-    fprintf(stderr, "worker: %s%s%s\n", problem, value ? ": " : "", value ? value : "");
-    exit(EXIT_FAILED);
-}
-
-static long number(const char *text, long max) {
-    char *end;
-    errno = 0;
-    const long value = strtol(text, &end, 10);
-    if (errno || end == text || *end || value < 1 || value > max) {
-        fprintf(stderr, "worker: '%s' is not a number from 1 to %ld\n", text, max);
-        exit(EXIT_FAILED);
-    }
-    return value;
-}
-
-static double rate(const char *text) {
-    char *rest;
-    const double value = strtod(text, &rest);
-    if (rest == text || *rest || !(value > 0 && value < 1))
-        refuse("not an error rate between 0 and 1", text);
-    return value;
-}
-
-/* Options without a letter. */
-enum { OPTION_PARTITIONS = 256, OPTION_WINDOW, OPTION_SLICES, OPTION_SLIDING };
-
-static void take_option(struct worker *worker, int option) {
-    const char *problem;
-    if (connection_option(&worker->connection, option, optarg, &problem)) {
-        /* A URL may hold a password: it is not shown. */
-        if (problem) refuse(problem, option == 'u' || option == 'T' ? NULL : optarg);
-    } else if (option == 'k') {
-        worker->key = optarg;
-    } else if (option == 'e') {
-        plan_set_error(&worker->plan, rate(optarg));
-        /* As it was written, in messages and for the server; if that is not absurdly long. */
-        if (strlen(optarg) < sizeof worker->plan.error) strcpy(worker->plan.error, optarg);
-        worker->wanted.error = true;
-    } else if (option == 'c') {
-        worker->plan.capacity = (unsigned long long)number(optarg, (long)PLAN_MAX_CAPACITY);
-        worker->wanted.capacity = true;
-    } else if (option == OPTION_PARTITIONS) {
-        worker->plan.npartitions = (unsigned)number(optarg, PLAN_MAX_PARTITIONS);
-        worker->wanted.partitions = true;
-    } else if (option == OPTION_WINDOW) {
-        number(optarg, MAX_SECONDS);
-        worker->window = optarg;
-    } else if (option == OPTION_SLICES) {
-        number(optarg, INT_MAX);
-        worker->slices = optarg;
-    } else if (option == OPTION_SLIDING) {
-        worker->sliding = true;
-    } else if (option == 'b') {
-        worker->batch = (size_t)number(optarg, MAX_BATCH);
-    } else if (option == 'm') {
-        worker->input.nlongest = (size_t)number(optarg, MAX_LINE);
-    } else if (option == 'P') {
-        worker->progress = true;
-    } else if (option == 'q') {
-        worker->quiet = true;
-    } else if (option == 'h') {
-        printf("%s%s%s", usage, connection_usage, ending);
-        exit(0);
-    } else {
-        fprintf(stderr, "%s%s%s", usage, connection_usage, ending);
-        exit(EXIT_FAILED);
-    }
-}
-
-/* The words for a filter with a window, and what does not go together. */
-static void check_arguments(struct worker *worker) {
-    const char **words = worker->plan.words;
-    const char *problem = connection_check(&worker->connection);
-    if (!problem && (worker->slices || worker->sliding) && !worker->window)
-        problem = "--slices and --sliding are for filters with a --window";
-    if (!problem && worker->plan.npartitions > 0) problem = plan_check_name(worker->key);
-    if (problem) refuse(problem, NULL);
-    size_t n = 0;
-    if (worker->window) words[n++] = "WINDOW", words[n++] = worker->window;
-    if (worker->slices) words[n++] = "SLICES", words[n++] = worker->slices;
-    if (worker->sliding) words[n++] = "SLIDING";
-    worker->wanted.words = n > 0;
-    /* Words of a plan are separated by blanks, and others read them. */
-    if (worker->plan.npartitions > 0) plan_set_error(&worker->plan, rate(worker->plan.error));
-    snprintf(worker->capacity, sizeof worker->capacity, "%llu", worker->plan.capacity);
-    if (worker->quiet) worker->progress = false;
-}
-
-static void read_arguments(struct worker *worker, int argc, char **argv) {
-    static const struct option options[] = {
-        CONNECTION_LONG,
-        {"key", required_argument, NULL, 'k'},
-        {"error", required_argument, NULL, 'e'},
-        {"capacity", required_argument, NULL, 'c'},
-        {"partitions", required_argument, NULL, OPTION_PARTITIONS},
-        {"window", required_argument, NULL, OPTION_WINDOW},
-        {"slices", required_argument, NULL, OPTION_SLICES},
-        {"sliding", no_argument, NULL, OPTION_SLIDING},
-        {"batch", required_argument, NULL, 'b'},
-        {"max-line", required_argument, NULL, 'm'},
-        {"progress", no_argument, NULL, 'P'},
-        {"quiet", no_argument, NULL, 'q'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0}};
-    int option;
-    while ((option = getopt_long(argc, argv, CONNECTION_SHORT "k:e:c:b:m:Pqh", options, NULL)) !=
-           -1)
-        take_option(worker, option);
-    if (optind < argc) take_option(worker, '?');
-    check_arguments(worker);
-}
-
 static void start(struct worker *worker) {
-    const size_t n = HEAD + worker->batch;
+    const size_t n = HEAD + worker->options.batch;
     worker->argv = malloc(n * sizeof *worker->argv);
     worker->lengths = malloc(n * sizeof *worker->lengths);
-    worker->places = malloc(worker->batch * sizeof *worker->places);
-    worker->answers = malloc(worker->batch * sizeof *worker->answers);
+    worker->places = malloc(worker->options.batch * sizeof *worker->places);
+    worker->answers = malloc(worker->options.batch * sizeof *worker->answers);
     if (!worker->argv || !worker->lengths || !worker->places || !worker->answers)
         fail(worker, "cannot start", "no memory");
     catch_signals();
-    const char *why = worker->plan.npartitions > 0 ? open_partitions(worker) : look(worker);
+    const char *why = worker->options.plan.npartitions > 0 ? open_partitions(worker) : look(worker);
     if (why) end(worker, why);
 }
 
 /* Returns the exit status. */
 static int finish(struct worker *worker) {
     const struct totals *totals = &worker->totals;
-    if (worker->progress || totals->ntoo_long > 0 || totals->ndoubtful > 0) {
+    if (worker->options.progress || totals->ntoo_long > 0 || totals->ndoubtful > 0) {
         say(worker);
         print_totals(totals, "\n");
     }
-    if (worker->plan.npartitions > 0) partitions_free(&worker->partitions);
+    if (worker->options.plan.npartitions > 0) partitions_free(&worker->partitions);
     connection_free(&worker->connection);
     free(worker->input.buffer);
     free(worker->output);
@@ -696,14 +555,10 @@ static int finish(struct worker *worker) {
 }
 
 int main(int argc, char **argv) {
-    struct worker worker = {.key = "seen",
-                            .plan = {.error = "1e-6", .capacity = 10000000},
-                            .batch = 1000,
-                            .input = {.nlongest = 64 << 20},
-                            .progress = isatty(STDERR_FILENO),
-                            .began = now()};
+    struct worker worker = {.began = now()};
     connection_init(&worker.connection);
-    read_arguments(&worker, argc, argv);
+    options_read(&worker.options, &worker.connection, argc, argv);
+    worker.input.nlongest = worker.options.nlongest;
     start(&worker);
     work(&worker);
     return finish(&worker);

@@ -35,6 +35,7 @@ HELP = {
     "bf_sweep_lookups": "Names that were looked up to remove shards",
     "bf_timer_runs": "Runs of the module's timer",
     "bf_timer_longest_us": "Longest run of the module's timer, in microseconds",
+    "bf_spare_bytes": "Memory held ready for shards that will soon become bitmaps",
 }
 
 FilterValue = Callable[[FilterState], Optional[float]]

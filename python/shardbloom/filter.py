@@ -243,8 +243,7 @@ class Filter:
         return self.exists(item)
 
     def count(self) -> int:
-        """Items that were new when they were added, and are not forgotten; 0 if there is no filter.
-        """
+        """Items that were new when they were added and are not forgotten; 0 if there is none."""
         return int(self.client.execute_command("BF.CARD", self.name))
 
     def info(self) -> Dict[str, Optional[int]]:

@@ -32,14 +32,20 @@ class Window:
 
     FIELDS = struct.Struct("<IBBBIQ")
 
+    seconds: int
+    nslices: int
+    nover: int  # layers, the oldest, that count no more
+    first_number: int  # of the first layer
+    capacity: int  # items for each window
+
     def __init__(self, data: bytes, at: int):
         (
             self.seconds,
             self.nslices,
             flags,
-            self.nover,  # layers, the oldest, that count no more
-            self.first_number,  # of the first layer
-            self.capacity,  # items for each window
+            self.nover,
+            self.first_number,
+            self.capacity,
         ) = self.FIELDS.unpack_from(data, at)
         if flags & ~SLIDING or not self.nslices:
             raise FormatError("the filter has a window of an unknown kind")

@@ -10,7 +10,7 @@
 #include "core/sizing.h"
 #include "commands/words.h"
 
-#define DEFAULT_SHARD_BYTES (8ll << 20)
+#define DEFAULT_SHARD_BYTES (7ll << 20)
 
 struct config config = {
     .error_rate = 0.01, .initial_size = 100, .expansion = 2, .shard_bytes = DEFAULT_SHARD_BYTES};

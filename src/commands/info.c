@@ -4,6 +4,7 @@
 #include "store/jobs.h"
 #include "store/living.h"
 #include "store/retired.h"
+#include "store/spare.h"
 #include "store/statistics.h"
 
 static void OnInfo(RedisModuleInfoCtx *info, int for_crash_report) {
@@ -31,6 +32,7 @@ static void OnInfo(RedisModuleInfoCtx *info, int for_crash_report) {
         {"sweep_lookups", garbage.nlookups},
         {"timer_runs", jobs.nruns},
         {"timer_longest_us", jobs.longest_us},
+        {"spare_bytes", spare_bytes()},
     };
     if (RedisModule_InfoAddSection(info, NULL) != REDISMODULE_OK) return;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)

@@ -246,6 +246,27 @@ bool access_would_turn(const struct access *access, uint32_t layer, uint32_t num
                                                   : young_limit(layout, number));
 }
 
+/* The more shards there are, the more of them may turn shortly after each other. */
+#define SHARDS_PER_SPARE 8
+
+/* What is done ahead of time must not make a large batch long. */
+#define MOST_ANNOUNCED 256
+
+/* A young shard has got another item. If half of its time is over, memory for its bitmap may be
+ * made ready. */
+static void announce(struct access *access, uint32_t layer, uint32_t number, uint32_t nitems) {
+    const struct layer *at = &access->descriptor->layers[layer];
+    if (nitems <= young_limit(&at->layout, number) / 2 || access->nannounced >= MOST_ANNOUNCED)
+        return;
+    const size_t dense = HEADER_BYTES + layout_shard_bytes(&at->layout);
+    const uint32_t nshards = at->layout.nshards;
+    const uint64_t nturned = at->nstored / dense;
+    const uint32_t nyoung = nturned < nshards ? nshards - (uint32_t)nturned : 1;
+    const uint32_t many = 1 + nshards / SHARDS_PER_SPARE, each = nshards / nyoung;
+    access->nannounced += each;
+    access->supplier->soon(dense, many < nyoung ? many : nyoung, each);
+}
+
 /* Whatever the header says and the table holds, there is an end: a table that can't become larger
  * becomes a bitmap. An item that was not in the table is new even if the bitmap has its bits
  * already, from others: replicas are told of it, so that they turn the shard, too. */
@@ -262,6 +283,7 @@ bool access_add_young(struct access *access, uint32_t layer, uint32_t number, st
         }
         if (shard->capacity && young_insert(shard->body, shard->capacity, block, bits)) {
             header_set_nitems(shard->body - HEADER_BYTES, nitems + 1);
+            announce(access, layer, number, nitems);
             return true;
         }
     }

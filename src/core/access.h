@@ -64,6 +64,9 @@ struct supplier {
     bool (*repeats)(struct access *access);
     /* May strings get larger by megabytes? */
     bool (*may_allocate)(struct access *access);
+    /* Up to `many` strings of so many bytes may be made soon, in a row. Said with every `each`-th
+     * item or so. */
+    void (*soon)(size_t nbytes, uint32_t many, uint32_t each);
     /* The filter has got a layer; the first n lookups were done before. */
     void (*grown)(struct access *access, const struct lookup *lookups, size_t n);
     /* A string that others may watch, too, was changed. */
@@ -85,7 +88,8 @@ struct access {
     enum shard_status status; /* why access_open failed, and where */
     uint32_t bad_layer;
     uint32_t bad_shard;
-    uint32_t turned; /* 1 + the layer of which this command made a young shard dense; 0: none */
+    uint32_t nannounced; /* items for which supplier->soon was called */
+    uint32_t turned;     /* 1 + the layer of which this command made a young shard dense; 0: none */
 };
 
 /* The open shard, from this command's earlier work or opened now; NULL with access->status saying

@@ -13,6 +13,7 @@
 
 #define AHEAD    16
 #define TOGETHER 128
+#define CACHED   (512u << 10) /* bytes of a shard that is in the processor's cache anyway */
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -172,7 +173,7 @@ static bool search_blocked(struct access *access, uint32_t index, struct lookup 
     for (size_t i = 0; i < n; i++)
         if (lookups[i].answer == ANSWER_NEW && !locate(&blocked_ops, access, index, &lookups[i]))
             return false;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n && layout_shard_bytes(&layer->layout) > CACHED; i++)
         if (lookups[i].answer == ANSWER_NEW) blocked_touch(layer, &lookups[i]);
     for (size_t i = 0; i < n; i++) test(&blocked_ops, access, index, &lookups[i]);
     return true;

@@ -61,11 +61,9 @@ bool layout_set(const struct layout *layout, uint8_t *block, uint64_t bits) {
     return changed != 0;
 }
 
-/* Blocks of up to four lines are fetched whole, which the processor's own prefetcher likes; of
- * wider ones only the lines that the first probes will touch. */
 void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t bits) {
     const size_t nbytes = layout_block_bytes(layout);
-    if (nbytes > 256) {
+    if (nbytes > LAYOUT_NARROW_BYTES) {
         layout_prefetch_first(layout, block, bits);
         return;
     }
@@ -78,15 +76,10 @@ void layout_prefetch_first(const struct layout *layout, const uint8_t *block, ui
         __builtin_prefetch(block + byte_of(bits, shift));
 }
 
-void layout_touch(const struct layout *layout, const uint8_t *block, uint64_t bits) {
-    const size_t nbytes = layout_block_bytes(layout);
+void layout_touch_wide(const struct layout *layout, const uint8_t *block, uint64_t bits) {
+    const unsigned shift = 64u - layout->block_log2;
     const volatile uint8_t *at = block;
-    if (nbytes > 256) {
-        const unsigned shift = 64u - layout->block_log2;
-        for (unsigned i = 0; i < FIRST; i++, bits *= MULTIPLIER) (void)at[byte_of(bits, shift)];
-        return;
-    }
-    for (size_t i = 0; i < nbytes; i += 64) (void)at[i];
+    for (unsigned i = 0; i < FIRST; i++, bits *= MULTIPLIER) (void)at[byte_of(bits, shift)];
 }
 
 uint32_t layout_position(const struct layout *layout, uint64_t bits, unsigned probe) {

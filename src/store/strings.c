@@ -6,6 +6,7 @@
 #include "core/filter.h"
 #include "core/names.h"
 #include "store/cluster.h"
+#include "store/spare.h"
 #include "store/statistics.h"
 
 static struct strings *strings_behind(struct access *access) {
@@ -84,6 +85,7 @@ static uint8_t *key_renew(struct access *access, struct shard *shard, uint32_t l
                           uint32_t number, size_t nbytes) {
     RedisModuleKey *key = key_for_change(access, shard, layer, number);
     if (RedisModule_KeyType(key) != REDISMODULE_KEYTYPE_EMPTY) RedisModule_DeleteKey(key);
+    spare_use(nbytes);
     RedisModule_StringTruncate(key, nbytes);
     return (uint8_t *)RedisModule_StringDMA(key, &nbytes, REDISMODULE_READ | REDISMODULE_WRITE);
 }
@@ -153,6 +155,7 @@ const struct supplier key_supplier = {.open = key_open,
                                       .absence_is_certain = key_absence_is_certain,
                                       .repeats = key_repeats,
                                       .may_allocate = key_may_allocate,
+                                      .soon = spare_prepare,
                                       .grown = key_grown,
                                       .changed = key_changed,
                                       .count = statistics_count};

@@ -27,14 +27,14 @@ def recipe(name):
 
 class Recipes(unittest.TestCase):
     def setUp(self):
-        self.server = server.Server()
+        self.server = server.Server(clock_ms=20_000 * 86_400_000)  # for recipes with a window
         self.addCleanup(self.server.stop)
         self.r = self.server.redis
 
     def test_every_recipe_of_the_page_is_here(self):
-        names = {"frontier", "partitioned", "visitors", "blacklist", "guard"}
+        names = {"frontier", "partitioned", "again", "active", "visitors", "blacklist", "guard"}
         self.assertEqual(set(re.findall(r"<!-- recipe: (\w+) -->", PAGE)), names)
-        self.assertEqual(PAGE.count("```python"), 5)
+        self.assertEqual(PAGE.count("```python"), 7)
 
     def test_frontier(self):
         """Workers crawl a made-up site of 2000 pages; one dies with URLs in its hands."""
@@ -107,6 +107,31 @@ class Recipes(unittest.TestCase):
                 self.assertEqual(found, more)
             else:
                 self.assertTrue(0 < len(found) < 1000)
+
+    def wait_seconds(self, seconds):
+        self.server.set_clock(self.server.clock_ms + round(1000 * seconds))
+
+    def test_again(self):
+        due, day = recipe("again")["due"], 86400
+        self.assertEqual(due(self.r, ["/a", "/b", "/a"], 1000, "1e-9"), ["/a", "/b"])
+        self.wait_seconds(15 * day)
+        self.assertEqual(due(self.r, ["/a", "/c"], 1000, "1e-9"), ["/c"])
+        self.wait_seconds(14.9 * day)
+        self.assertEqual(due(self.r, ["/a", "/b", "/c"], 1000, "1e-9"), [])
+        self.wait_seconds(3.9 * day)
+        self.assertEqual(due(self.r, ["/a", "/b", "/c"], 1000, "1e-9"), ["/a", "/b"])
+
+    def test_active(self):
+        page = recipe("active")
+        self.assertTrue(page["visit_now"](self.r, "ann"))
+        self.assertTrue(page["visit_now"](self.r, "bob"))
+        self.wait_seconds(3500)
+        self.assertFalse(page["visit_now"](self.r, "ann"))
+        self.assertEqual(page["nactive"](self.r), 2)
+        self.wait_seconds(450)  # 65 minutes and more since bob was here
+        self.assertEqual([page["is_active"](self.r, one) for one in ("ann", "bob")], [True, False])
+        self.assertEqual(page["nactive"](self.r), 1)
+        self.assertTrue(page["visit_now"](self.r, "bob"))
 
     def test_visitors(self):
         page = recipe("visitors")

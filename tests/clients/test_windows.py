@@ -186,7 +186,9 @@ class Bfstat(WindowTest):
         self.assertEqual(
             [layer["age"] for layer in one["layers"]], [(4.5 - i) * DAY for i in range(5)]
         )
-        self.assertEqual((one["items"], [layer["items"] for layer in one["layers"]]), (50, [10] * 5))
+        self.assertEqual(
+            (one["items"], [layer["items"] for layer in one["layers"]]), (50, [10] * 5)
+        )
         self.assertEqual([layer["existing"] for layer in one["layers"]], [1] * 5)
         self.assertEqual(self.json()["plain"]["window"], None)
 
@@ -307,9 +309,7 @@ class Bfimport(WindowTest):
         words = ("--error", "1e-9", "--verify", "--window", str(4 * DAY), "--slices", "4")
         out, _ = self.run_tool("bfimport", "set", "seen", *words, "--sliding")
         self.assertIn("500 added", out)
-        self.assertEqual(
-            self.redis.execute_command("BF.INFO", "seen")[11::2][:3], [4 * DAY, 4, 1]
-        )
+        self.assertEqual(self.redis.execute_command("BF.INFO", "seen")[11::2][:3], [4 * DAY, 4, 1])
         self.wait_days(5.1)
         self.assertEqual(sum(self.has(*range(500))), 0)
         out, _ = self.run_tool("bfimport", "set", "seen", *words)

@@ -38,8 +38,8 @@ static void check_effect(Client *c, const char *error, const char *size, const c
 
 TEST(defaults) {
     Client *c = server_start(NULL)->client;
-    check_settings(c, "0.01", "100", "2", "8388608");
-    check_effect(c, "0.01", "100", "2", "8388608");
+    check_settings(c, "0.01", "100", "2", "7340032");
+    check_effect(c, "0.01", "100", "2", "7340032");
     EXPECT(c, "*8 ...", "CONFIG GET bf.*");
 }
 
@@ -60,11 +60,11 @@ TEST(module_arguments_named_like_the_settings) {
 
 TEST(legacy_module_arguments) {
     Client *c = server_start_with("ERROR_RATE 0.002 INITIAL_SIZE 4000", NULL)->client;
-    check_settings(c, "0.002", "4000", "2", "8388608");
-    check_effect(c, "0.002", "4000", "2", "8388608");
+    check_settings(c, "0.002", "4000", "2", "7340032");
+    check_effect(c, "0.002", "4000", "2", "7340032");
     c = server_start_with("initial_size 5 error_rate 0.1", NULL)->client;
-    check_settings(c, "0.1", "5", "2", "8388608");
-    check_effect(c, "0.1", "5", "2", "8388608");
+    check_settings(c, "0.1", "5", "2", "7340032");
+    check_effect(c, "0.1", "5", "2", "7340032");
 }
 
 TEST(settings_in_redis_conf) {
@@ -80,8 +80,8 @@ TEST(settings_in_redis_conf) {
 TEST(redis_conf_overrides_module_arguments) {
     Client *c =
         server_start_with("ERROR_RATE 0.002 INITIAL_SIZE 4000", "bf.error-rate 0.0005")->client;
-    check_settings(c, "0.0005", "4000", "2", "8388608");
-    check_effect(c, "0.0005", "4000", "2", "8388608");
+    check_settings(c, "0.0005", "4000", "2", "7340032");
+    check_effect(c, "0.0005", "4000", "2", "7340032");
 }
 
 TEST(config_set_takes_effect_at_once) {
@@ -96,9 +96,9 @@ TEST(config_set_takes_effect_at_once) {
     check_effect(c, "0.00001", "12345", "4", "8192");
     CHECK_STR(command_text(c, "BF.INFO before"), before);
     EXPECT(c, "+OK",
-           "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 bf.shard-size 8mb");
-    check_settings(c, "0.01", "100", "2", "8388608");
-    check_effect(c, "0.01", "100", "2", "8388608");
+           "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 bf.shard-size 7mb");
+    check_settings(c, "0.01", "100", "2", "7340032");
+    check_effect(c, "0.01", "100", "2", "7340032");
 }
 
 /* BF.RESERVE and BF.PLAN take from the settings what they are not told. */
@@ -130,8 +130,8 @@ TEST(config_set_refuses_nonsense) {
     EXPECT(c, "-ERR...", "CONFIG SET bf.initial-size 1099511627777");
     EXPECT(c, "-ERR...", "CONFIG SET bf.shard-size 1");
     EXPECT(c, "-ERR...", "CONFIG SET bf.shard-size 1gb");
-    check_settings(c, "0.01", "100", "2", "8388608");
-    check_effect(c, "0.01", "100", "2", "8388608");
+    check_settings(c, "0.01", "100", "2", "7340032");
+    check_effect(c, "0.01", "100", "2", "7340032");
 }
 
 /* Each names what is wrong in the log. */

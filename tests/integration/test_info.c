@@ -224,7 +224,7 @@ static void check_settings(Client *c, const char *error_rate, const char *initia
 TEST(config_get_shows_all_settings) {
     Client *c = server_start(NULL)->client;
     CHECK_INT((long long)command(c, "CONFIG GET bf.*")->elements, 8);
-    check_settings(c, "0.01", "100", "2", "8388608");
+    check_settings(c, "0.01", "100", "2", "7340032");
     EXPECT(c, "+OK", "CONFIG SET bf.error-rate 1e-4 bf.shard-size 1mb");
     check_settings(c, "1e-4", "100", "2", "1048576");
 }
@@ -266,7 +266,7 @@ TEST(rewritten_settings_are_read_back) {
     check_survives_rewrite(
         "", "bf.error-rate 1e-5\nbf.initial-size 5000\nbf.expansion 4\nbf.shard-size 64kb", NULL,
         set);
-    const char *const untouched[] = {"0.01", "100", "2", "8388608"};
+    const char *const untouched[] = {"0.01", "100", "2", "7340032"};
     check_survives_rewrite("", NULL, NULL, untouched);
 }
 
@@ -276,9 +276,9 @@ TEST(rewritten_arguments_are_read_back) {
                            NULL, arguments);
     /* What was set since wins over the arguments, also when it is what would be the default without
      * them. */
-    const char *const both[] = {"0.01", "100", "2", "8388608"};
+    const char *const both[] = {"0.01", "100", "2", "7340032"};
     check_survives_rewrite("ERROR_RATE 0.001 INITIAL_SIZE 700 EXPANSION 3 SHARD_SIZE 8kb", NULL,
                            "CONFIG SET bf.error-rate 0.01 bf.initial-size 100 bf.expansion 2 "
-                           "bf.shard-size 8mb",
+                           "bf.shard-size 7mb",
                            both);
 }

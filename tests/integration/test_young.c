@@ -518,3 +518,40 @@ TEST(no_shard_turns_without_memory) {
     CHECK_SAME_DATA(s, replica);
     CHECK_INT(command_batches(c, "BF.MEXISTS", "k", "i", 0, 100000), 100000);
 }
+
+/* Adds items until memory is ready; how much that is. */
+static long long add_until_spare(Server *s, int *n) {
+    long long nbytes = 0;
+    for (const int end = *n + 300; nbytes == 0 && *n < end;) {
+        command(s->client, "BF.ADD k i%d", (*n)++);
+        nbytes = server_info(s, "bf_spare_bytes");
+    }
+    return nbytes;
+}
+
+/* Memory for bitmaps is made ready while shards come near their turn, used when they turn, and
+ * given back when no more items come, or when the server needs it. */
+TEST(memory_for_bitmaps_is_ready_and_given_back) {
+    Server *s = server_start(NULL);
+    Client *c = s->client;
+    /* One shard of 1.2 MB, which turns at 606 items or later; none is expected before half of that.
+     */
+    EXPECT(c, "+OK", "BF.RESERVE k 0.01 1000000 NONSCALING SEED 1");
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "i", 0, 300), 300);
+    CHECK_INT(server_info(s, "bf_spare_bytes"), 0);
+    int n = 300;
+    CHECK_RANGE((double)add_until_spare(s, &n), 1 << 20, 2 << 20);
+    CHECK_INT((long long)count_state(c, "k", "young"), 1);
+    CHECK(server_wait_info(s, "bf_spare_bytes", "0")); /* nobody asks for two seconds */
+    CHECK(add_until_spare(s, &n) > 0);
+    while (count_state(c, "k", "young") > 0 && n < 3000) command(c, "BF.ADD k i%d", n++);
+    CHECK_INT((long long)count_state(c, "k", "ok"), 1);
+    CHECK_INT(server_info(s, "bf_spare_bytes"), 0);
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "k", "i", 0, n), n);
+
+    EXPECT(c, "+OK", "BF.RESERVE full 0.01 1000000 NONSCALING SEED 2");
+    command(c, "SETRANGE ballast 40000000 x");
+    EXPECT(c, "+OK", "CONFIG SET maxmemory %lld", server_info(s, "used_memory") * 20 / 19);
+    CHECK_INT(command_batches(c, "BF.MADD", "full", "i", 0, 500), 500);
+    CHECK_INT(server_info(s, "bf_spare_bytes"), 0);
+}

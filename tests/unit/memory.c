@@ -100,6 +100,10 @@ static void count(int64_t nstrings, int64_t nbytes, int64_t nlost) {
     memory_nlost += nlost;
 }
 
+static void soon(size_t nbytes, uint32_t many, uint32_t each) {
+    (void)nbytes, (void)many, (void)each;
+}
+
 static const struct supplier supplier = {.open = open_memory,
                                          .renew = renew_memory,
                                          .extend = extend_memory,
@@ -108,6 +112,7 @@ static const struct supplier supplier = {.open = open_memory,
                                          .absence_is_certain = absence_is_certain,
                                          .repeats = repeats,
                                          .may_allocate = may_allocate,
+                                         .soon = soon,
                                          .grown = grown,
                                          .changed = changed,
                                          .count = count};

@@ -196,7 +196,7 @@ static void check_valid(const struct descriptor *d) {
         CHECK(layout->nshards >= 1 && layout->nshards <= LAYOUT_MAX_SHARDS && layout->nblocks >= 1);
         CHECK(layout_shard_bytes(layout) + HEADER_BYTES <= 512u << 20);
         CHECK(layer->capacity >= 1 && layer->capacity <= SIZING_MAX_CAPACITY);
-        CHECK(classic || layer->nitems <= layer->capacity);
+        CHECK(layer->nitems <= SIZING_MAX_CAPACITY);
         CHECK(!classic || (layer->nbits >= 1 && (layer->nbits - 1) / 8 < layer->nbytes &&
                            layer->nbytes <= layout->nshards * layout_shard_bytes(layout)));
         CHECK(layer_count_created(layer) <= layout->nshards);
@@ -534,7 +534,7 @@ TEST(bad_values_are_refused_with_the_reason) {
         {87, {1}, 1, "joined layers with several shards, or of different kinds"},
         {59, {0}, 8, "capacity out of range"},
         {59, {1, 0, 0, 0, 0, 1, 0, 0}, 8, "capacity out of range"},
-        {67, {101}, 1, "more items than capacity"},
+        {67, {0, 0, 0, 0, 0, 2}, 6, "more items than possible"},
         {75, {0xff}, 1, "more bytes than its shards can have"},
         {75, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 9, "items but no shards"},
         {83, {3}, 1, "marks for shards that do not exist"},

@@ -9,8 +9,8 @@ is complete and verified.
 
 Items added to the source during the copy may be missing from it; the output says if there were any.
 Run it again with --replace to catch up. If the filter grows a layer or begins a new slice
-meanwhile, its copy starts again. An interrupted run leaves only complete filters; run it again with --missing to copy the
-rest.
+meanwhile, its copy starts again. An interrupted run leaves only complete filters; run it again with
+--missing to copy the rest.
 
 A partitioned filter is copied by its name: all its partitions, and at last its plan.
 """

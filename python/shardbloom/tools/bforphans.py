@@ -47,9 +47,9 @@ if redis.call('BF.OWNER', KEYS[1]).ok ~= 'orphan' then return 0 end
 return redis.call('UNLINK', KEYS[1])
 """
 
-# The same for a shard of a filter that lives, KEYS[2], and has dropped the shard's layer. ARGV: that
-# layer's number, the filter's id as the descriptor has it. The number of the first layer that is
-# left stands behind the tag, two bytes, and seven bytes of the window.
+# The same for a shard of a filter that lives, KEYS[2], and has dropped the shard's layer. ARGV: the
+# number of that layer, the filter's id as the descriptor has it. The number of the first layer that
+# is left stands behind the tag, two bytes, and seven bytes of the window.
 REMOVE_DROPPED = """
 if redis.call('BF.OWNER', KEYS[1]).ok ~= 'live' then return 0 end
 local d = redis.pcall('BF.DESCRIPTOR', KEYS[2])
