@@ -202,7 +202,8 @@ class Demo:
             workers.append(json.loads(lines[-1]))
         python, redis_set = self.set_bytes()
         return {"pages": stats["pages"], "fetched": stats["fetched"], "fetches": stats["fetches"],
-                "twice": stats["twice"], "missing": stats["missing"], "seconds": round(self.seconds, 1),
+                "twice": stats["twice"], "missing": stats["missing"], "ntwice": stats["ntwice"],
+                "nmissing": stats["nmissing"], "seconds": round(self.seconds, 1),
                 "workers": [{"fetched": w.get("response_received_count", 0), "new": w.get("bloom/new", 0),
                              "seen": w.get("bloom/seen", 0), "errors": w.get("bloom/errors", 0),
                              "doubtful": w.get("bloom/doubtful", 0), "reason": w.get("finish_reason")} for w in workers],
@@ -218,7 +219,7 @@ def show(summary):
         print("    worker %d: %5d pages, %6d links new, %6d seen" % (
             number, worker["fetched"], worker["new"], worker["seen"]))
     print("fetched twice: %d   never fetched: %d (the filter promises a share of at most %s by mistake)" % (
-        len(summary["twice"]), len(summary["missing"]), summary["promised_error"]))
+        summary["ntwice"], summary["nmissing"], summary["promised_error"]))
     print("memory of what was seen:")
     print("    filter, shared by all:     " + memory(summary["filter_bytes"]))
     print("    Scrapy's set, per worker:  " + memory(summary["python_set_bytes"]))
@@ -256,7 +257,7 @@ def nforgiven(summary):
 
 def main():
     summary = run(Demo(parse_arguments(__doc__.splitlines()[0], 3000)))
-    sys.exit(1 if summary["twice"] or len(summary["missing"]) > nforgiven(summary) else 0)
+    sys.exit(1 if summary["ntwice"] or summary["nmissing"] > nforgiven(summary) else 0)
 
 
 if __name__ == "__main__":

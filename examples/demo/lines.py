@@ -37,8 +37,8 @@ def fetch(url):
     """The links of a page."""
     parts = urllib.parse.urlsplit(url)
     if not hasattr(PER_THREAD, "connection"):
-        PER_THREAD.connection = http.client.HTTPConnection(parts.netloc, timeout=60)
-    PER_THREAD.connection.request("GET", parts.path + "?" + parts.query)
+        PER_THREAD.connection = http.client.HTTPConnection(parts.netloc, timeout=120)
+    PER_THREAD.connection.request("GET", parts.path + "?" + parts.query if parts.query else parts.path)
     page = PER_THREAD.connection.getresponse().read().decode()
     return [canonical(urllib.parse.urljoin(url, link)) for link in LINK.findall(page)]
 
@@ -101,6 +101,8 @@ def main():
     first = number * npages // nworkers
     start = canonical("http://127.0.0.1:%d/p/%d?lang=en&sort=up" % (site, first))
     todo = unseen.among([start])
+    # So that no crawler has found all pages before the last one is up.
+    fetch("http://127.0.0.1:%d/meet/%d" % (site, nworkers))
     with concurrent.futures.ThreadPoolExecutor(FETCHES) as pool:
         while todo:
             pages, todo = todo[:AT_ONCE], todo[AT_ONCE:]

@@ -4,10 +4,12 @@
 /p/0 … /p/PAGES-1 are its pages. Links form a tree, so that all can be reached from /p/0, and on top of that go to pages
 at random: back and forth, in circles, twice on a page. The same page is linked in several spellings that mean the same
 (order of the arguments, a fragment). /stats tells, as JSON, how often pages were fetched. Prints its port when ready.
-A page takes MS milliseconds, if given, as if the site was far away; /pace/MS changes that.
+A page takes MS milliseconds, if given, as if the site was far away; /pace/MS changes that. /meet/N answers when N
+have asked for it, or after a minute.
 """
 
 import asyncio
+import contextlib
 import json
 import random
 import sys
@@ -36,10 +38,13 @@ class Site:
     def __init__(self, npages, seconds):
         self.npages, self.seconds = npages, seconds
         self.fetched = [0] * npages
+        self.nwaiting, self.all_there = 0, asyncio.Event()
 
     def answer(self, path):
         if path == "/stats":
-            stats = {"pages": self.npages, "fetches": sum(self.fetched), "fetched": sum(map(bool, self.fetched)),
+            nfetched = sum(map(bool, self.fetched))
+            stats = {"pages": self.npages, "fetches": sum(self.fetched), "fetched": nfetched,
+                     "ntwice": sum(times > 1 for times in self.fetched), "nmissing": self.npages - nfetched,
                      "twice": [n for n, times in enumerate(self.fetched) if times > 1][:100],
                      "missing": [n for n, times in enumerate(self.fetched) if times == 0][:100]}
             return 200, "application/json", json.dumps(stats)
@@ -53,11 +58,21 @@ class Site:
             return 200, "text/html", page(n, self.npages)
         return 404, "text/plain", "no such page"
 
+    async def meet(self, nexpected):
+        self.nwaiting += 1
+        if self.nwaiting >= nexpected:
+            self.all_there.set()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self.all_there.wait(), 60)
+
     async def serve(self, reader, writer):
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                status, kind, body = self.answer(head.split(b" ", 2)[1].decode("ascii", "replace"))
+                path = head.split(b" ", 2)[1].decode("ascii", "replace")
+                if path.startswith("/meet/") and path[6:].isdigit():
+                    await self.meet(int(path[6:]))
+                status, kind, body = self.answer(path)
                 body = body.encode()
                 await asyncio.sleep(self.seconds)
                 writer.write(b"HTTP/1.1 %d -\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"

@@ -480,8 +480,8 @@ bool connection_refused(const redisReply *reply, const char *word) {
 /* A server that has just come up, a failover, a cluster slot that is on its way: the command was
  * not carried out. */
 bool connection_soon(const redisReply *reply) {
-    static const char *const words[] = {"LOADING ",    "TRYAGAIN ",    "BUSY ",
-                                        "MASTERDOWN ", "CLUSTERDOWN ", "READONLY "};
+    static const char *const words[] = {"LOADING ",     "TRYAGAIN ", "BUSY ",      "MASTERDOWN ",
+                                        "CLUSTERDOWN ", "READONLY ", "NOREPLICAS "};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (connection_refused(reply, words[i])) return true;
     return false;

@@ -52,7 +52,7 @@ static unsigned long long square_root(unsigned long long n) {
 unsigned long long plan_share(const struct plan *plan) {
     const unsigned long long nvalues = (65536 + plan->npartitions - 1) / plan->npartitions;
     const unsigned long long share = (plan->capacity * nvalues + 65535) / 65536;
-    return share + 4 * square_root(share);
+    return share + (share + 63) / 64 + 4 * square_root(share);
 }
 
 void plan_places(const struct plan *plan, int *slots, unsigned *tags) {

@@ -9,8 +9,8 @@
 
 #define PLAN_MAX_PARTITIONS 1024
 #define PLAN_MAX_CAPACITY   (1ULL << 40)
-#define PLAN_MAX_WORDS      16  /* of the options */
-#define PLAN_MAX_BYTES      512 /* of the text */
+#define PLAN_MAX_WORDS      16   /* of the options */
+#define PLAN_MAX_BYTES      4097 /* of the text, and a zero */
 
 struct plan {
     unsigned npartitions;
@@ -31,7 +31,8 @@ uint16_t plan_crc16(const char *bytes, size_t nbytes);
 /* Which partition an item belongs to. */
 unsigned plan_partition(const struct plan *plan, const char *item, size_t nbytes);
 
-/* Items to reserve for each partition: its share, and room since they do not fall evenly. */
+/* Items to reserve for each partition: its share, and room since they do not fall evenly: four
+ * standard deviations, and a 64th for numbered names, which a CRC does not scatter like a hash. */
 unsigned long long plan_share(const struct plan *plan);
 
 /* Slots and tags of all partitions: arrays of npartitions. */

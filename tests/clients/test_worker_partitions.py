@@ -4,6 +4,7 @@ in a cluster whose slots move and whose primaries die; and no line is lost.
 """
 
 import contextlib
+import json
 import os
 import random
 import re
@@ -510,6 +511,26 @@ class InCluster(WorkerTest):
         said = [worker.stderr.read() for worker in workers]
         self.assertEqual([worker.wait(server.WAIT) for worker in workers], [0] * 3, said)
         self.assertEqual({line[:-1] for output in outputs for line in output}, set(lines), said)
+
+
+class Demo(unittest.TestCase):
+    def test_a_cluster_that_changes(self):
+        """Slots move, a primary dies, and every page is fetched. Of those on their way some may be
+        fetched twice.
+        """
+        program = os.path.join(server.ROOT, "examples", "demo", "cluster.py")
+        done = subprocess.run(
+            [sys.executable, program, "--json", "--pages", "1000", "--timeout", "300"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=400,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
+        summary = json.loads(done.stdout)
+        self.assertEqual((summary["pages"], summary["moved_slots"]), (1000, 600))
+        self.assertGreater(summary["took_over_seconds"], 0)
+        self.assertGreaterEqual(summary["fetched"], 1000 - 3)
+        self.assertTrue(all(worker["fetched"] for worker in summary["workers"]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 #include "model.h"
+#include "core/window.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -6,6 +7,12 @@
 #include <string.h>
 
 const char *const model_names[NNAMES] = {"a", "b", "{t}c", "{t}d", "e"};
+
+/* Filters with a window have one of an hour. */
+#define PIECE_MS (3600 * 1000ull / NSLICES)
+#define LASTS_MS ((NSLICES + 1) * PIECE_MS)
+
+uint64_t model_now_ms = 1600000000000;
 
 /* ---- drawing ---- */
 
@@ -58,6 +65,7 @@ static const int weights[NOPS] = {
     [OP_SWITCH] = 2,
     [OP_FAILOVER] = 1,
     [OP_QUIET] = 6,
+    [OP_TIME] = 40,
 };
 
 static OpKind draw_kind(uint64_t *random, int nkinds) {
@@ -134,6 +142,27 @@ static unsigned op_capacity(const Op *op) {
     return sizes[op_size(op)].capacity;
 }
 
+static bool op_window(const Op *op) {
+    return (op->variant >> 16 & 3) == 0;
+}
+
+/* A slice that is full can't remember for longer what is known: that is for other tests. */
+static bool op_sliding(const Op *op) {
+    return op_window(op) && !op_fixed(op) && op->variant >> 18 & 1;
+}
+
+static unsigned op_seed(const Op *op) {
+    return op->variant >> 4;
+}
+
+/* Mostly a little later; at times the clock is set back, and at times nothing happens for long. */
+uint64_t op_time(const Op *op) {
+    const uint64_t ms = (uint64_t)(op->variant >> 8) % PIECE_MS;
+    return op->variant % 16 == 0   ? model_now_ms + ms * 10
+           : op->variant % 16 == 1 ? model_now_ms - ms * 4
+                                   : model_now_ms + ms;
+}
+
 static void put_options(Args *args, const Op *op) {
     if (op_fixed(op)) {
         put(args, "NONSCALING");
@@ -144,6 +173,14 @@ static void put_options(Args *args, const Op *op) {
     }
     put(args, "SHARDSIZE");
     put(args, "%u", sizes[op_size(op)].shard_bytes);
+    if (!op_window(op)) return;
+    put(args, "WINDOW");
+    put(args, "3600");
+    put(args, "SLICES");
+    put(args, "%d", NSLICES);
+    if (op_sliding(op)) put(args, "SLIDING");
+    put(args, "SEED");
+    put(args, "%u", op_seed(op));
 }
 
 static void put_items(Args *args, const Op *op) {
@@ -276,6 +313,7 @@ void op_describe(const Model *model, const Op *op, char *text, size_t room) {
         [OP_SWITCH] = "switch of roles",
         [OP_FAILOVER] = "kill of the primary, promotion of the replica",
         [OP_QUIET] = "comparison",
+        [OP_TIME] = "time passes, says",
     };
     size_t n = (size_t)snprintf(text, room, "db %d: ", op->db);
     if (op->kind > OP_MERGE) {
@@ -291,11 +329,43 @@ void op_describe(const Model *model, const Op *op, char *text, size_t room) {
 
 /* ---- replies ---- */
 
+/* Does a slice count? Once something was added at a time at which it was over, never again. */
+static bool counts(const Value *value, uint64_t began_ms) {
+    const uint64_t now_ms = model_now_ms > value->latest_ms ? model_now_ms : value->latest_ms;
+    return began_ms && began_ms + LASTS_MS > now_ms;
+}
+
 bool value_contains(const Value *value, int item) {
-    return value->kind == FILTER && value->contained[item / 64] >> item % 64 & 1;
+    if (value->kind != FILTER) return false;
+    return value->window ? counts(value, value->since_ms[item])
+                         : value->contained[item / 64] >> item % 64 & 1;
+}
+
+bool value_card(const Value *value, uint64_t *card) {
+    *card = value->card;
+    if (!value->window) return true;
+    for (int i = *card = 0; i <= NSLICES; i++)
+        if (counts(value, value->slices[i].began_ms)) *card += value->slices[i].nitems;
+    return !value->sliding && !value->merged;
+}
+
+/* Something is to be added: there is a slice for it. */
+static void value_turn(Value *value) {
+    if (!value->window) return;
+    uint64_t began_ms = value->seed % PIECE_MS;
+    began_ms += (model_now_ms - began_ms) / PIECE_MS * PIECE_MS;
+    if (model_now_ms > value->latest_ms) value->latest_ms = model_now_ms;
+    if (began_ms <= value->slices[0].began_ms) return; /* the clock was set back */
+    memmove(value->slices + 1, value->slices, NSLICES * sizeof *value->slices);
+    value->slices[0].began_ms = began_ms;
+    value->slices[0].nitems = 0;
 }
 
 void value_set(Value *value, int item, bool contained) {
+    if (value->window) {
+        value->since_ms[item] = contained ? value->slices[0].began_ms : 0;
+        return;
+    }
     const uint64_t bit = (uint64_t)1 << item % 64;
     if (contained)
         value->contained[item / 64] |= bit;
@@ -338,27 +408,48 @@ static bool expect_error(Judge *judge, const redisReply *r, const char *start) {
                  start);
 }
 
-static void make_filter(Value *value, bool fixed, uint64_t capacity) {
-    *value = (Value){.kind = FILTER, .fixed = fixed, .capacity = capacity};
+static void make_filter(Value *value, const Op *op) {
+    const struct window window = {.seconds = 3600, .nslices = NSLICES, .capacity = op_capacity(op)};
+    *value = (Value){.kind = FILTER,
+                     .fixed = op_fixed(op),
+                     .capacity = op_window(op) ? window_slice_capacity(&window) : op_capacity(op),
+                     .window = op_window(op),
+                     .sliding = op_sliding(op),
+                     .seed = op_seed(op)};
+    value_turn(value);
+}
+
+static bool is_full(const Value *value) {
+    return value->fixed &&
+           (value->window ? value->slices[0].nitems : value->card) >= value->capacity;
+}
+
+/* How many items each slice of a union has, only the server knows. */
+static bool is_uncertain(const Value *value) {
+    return value->merged && value->window && value->fixed;
 }
 
 /* One item that was to be added. */
 static bool judge_added(Judge *judge, Value *value, int item, const redisReply *r) {
-    if (value_contains(value, item)) return expect_int(judge, r, 0);
+    if (value_contains(value, item)) {
+        if (value->sliding) value_set(value, item, true);
+        return expect_int(judge, r, 0);
+    }
     if (r->type == REDIS_REPLY_ERROR) {
-        if (value->fixed && value->card >= value->capacity &&
+        if ((is_full(value) || is_uncertain(value)) &&
             is_error(r, "ERR non scaling filter is full"))
             return true;
         return wrong(judge, "adding i%d answered %s", item, r->str);
     }
     if (r->type != REDIS_REPLY_INTEGER || r->integer < 0 || r->integer > 1)
         return wrong(judge, "adding i%d answered %s", item, r->str ? r->str : "no integer");
-    if (r->integer == 1 && value->fixed && value->card >= value->capacity)
+    if (r->integer == 1 && is_full(value) && !is_uncertain(value))
         return wrong(judge, "a full filter took i%d", item);
     judge->model->nfresh += !value->merged;
     judge->model->nfalse += !value->merged && r->integer == 0;
     value->card += r->integer == 1;
-    value_set(value, item, true);
+    value->slices[0].nitems += value->window && r->integer == 1;
+    if (r->integer == 1 || !value->window || value->sliding) value_set(value, item, true);
     return true;
 }
 
@@ -370,7 +461,7 @@ static bool judge_asked(Judge *judge, Value *value, int item, const redisReply *
     if (value->kind == NOTHING) return expect_int(judge, r, 0);
     judge->model->nfresh += !value->merged;
     judge->model->nfalse += !value->merged && r->integer == 1;
-    if (r->integer == 1) value_set(value, item, true);
+    if (r->integer == 1 && !value->window) value_set(value, item, true);
     return true;
 }
 
@@ -391,20 +482,24 @@ static bool judge_filter_command(Judge *judge, Value *value, const redisReply *r
     switch (op->kind) {
     case OP_RESERVE:
         if (value->kind == FILTER) return expect_error(judge, r, "ERR item exists");
-        make_filter(value, op_fixed(op), op_capacity(op));
+        make_filter(value, op);
         return expect_ok(judge, r);
-    case OP_CARD:
-        return expect_int(judge, r, (long long)value->card);
+    case OP_CARD: {
+        uint64_t card;
+        return !value_card(value, &card) || expect_int(judge, r, (long long)card);
+    }
     case OP_EXISTS:
     case OP_MEXISTS:
         return judge_items(judge, value, r, judge_asked);
     case OP_INSERT:
         if (value->kind == NOTHING && op->variant & 1)
             return expect_error(judge, r, "ERR not found");
-        if (value->kind == NOTHING) make_filter(value, op_fixed(op), op_capacity(op));
+        if (value->kind == NOTHING) make_filter(value, op);
+        value_turn(value);
         return judge_items(judge, value, r, judge_added);
     default:
-        if (value->kind == NOTHING) make_filter(value, false, 0);
+        if (value->kind == NOTHING) *value = (Value){.kind = FILTER};
+        value_turn(value);
         return judge_items(judge, value, r, judge_added);
     }
 }
@@ -429,20 +524,42 @@ static bool judge_transfer(Judge *judge, Value *from, Value *to, const redisRepl
     return expect_int(judge, r, 1);
 }
 
+/* What counts of the other's slices is in those that began at the same moment. */
+static void unite_slices(Value *to, const Value *from) {
+    for (int i = 0; i < NITEMS; i++)
+        if (counts(from, from->since_ms[i]) && from->since_ms[i] > to->since_ms[i])
+            to->since_ms[i] = from->since_ms[i];
+    for (int i = NSLICES; i >= 0; i--) { /* the oldest first */
+        const uint64_t began_ms = from->slices[i].began_ms;
+        if (!counts(from, began_ms) || began_ms <= to->slices[0].began_ms) continue;
+        memmove(to->slices + 1, to->slices, NSLICES * sizeof *to->slices);
+        to->slices[0] = from->slices[i];
+    }
+}
+
 /* Seeds are random: only a copy, or what was a copy once, can be united with another filter. Which
  * of them that is, the server says. */
 static bool judge_merge(Judge *judge, Value *to, const Value *from, const redisReply *r) {
     if (to->kind == STRING || from->kind == STRING) return expect_error(judge, r, "WRONGTYPE");
     if (from->kind == NOTHING) return expect_error(judge, r, "ERR not found");
-    if (to == from) return expect_int(judge, r, (long long)to->card);
+    uint64_t card;
+    if (to == from && value_card(to, &card)) return expect_int(judge, r, (long long)card);
     if (to->kind == FILTER && is_error(r, "ERR '") && strstr(r->str, "can't be merged into"))
         return true;
     if (r->type != REDIS_REPLY_INTEGER || r->integer < 0)
         return wrong(judge, "BF.MERGE answered %s", r->str ? r->str : "no integer");
+    if (to == from) return true;
     judge->model->nmerged += to->kind == FILTER;
-    if (to->kind == NOTHING) make_filter(to, from->fixed, from->capacity);
+    if (to->kind == NOTHING)
+        *to = (Value){.kind = FILTER,
+                      .fixed = from->fixed,
+                      .capacity = from->capacity,
+                      .window = from->window,
+                      .sliding = from->sliding,
+                      .seed = from->seed};
     for (size_t i = 0; i < sizeof to->contained / sizeof *to->contained; i++)
         to->contained[i] |= from->contained[i];
+    if (to->window) unite_slices(to, from);
     to->card = (uint64_t)r->integer;
     to->merged = true;
     return true;

@@ -14,7 +14,8 @@ enum {
     NPAYLOADS = 4,
     NITEMS = 2000,
     MAX_BATCH = 40,
-    MAX_ARGS = MAX_BATCH + 16,
+    MAX_ARGS = MAX_BATCH + 24,
+    NSLICES = 4, /* of filters with a window */
 };
 
 extern const char *const model_names[NNAMES];
@@ -22,15 +23,26 @@ extern const char *const model_names[NNAMES];
 typedef enum { NOTHING, FILTER, STRING } ValueKind;
 
 /* The value of a key. An item is `contained` once the filter has said so, by accepting it or by
- * taking it for known (a false positive, which stays one). */
+ * taking it for known (a false positive, which stays one). With a window it is contained from when
+ * it was accepted until its slice is over; a false positive may last as long or shorter. */
 typedef struct {
     ValueKind kind;
     bool fixed;        /* NONSCALING */
-    uint64_t capacity; /* of a fixed one */
+    uint64_t capacity; /* of a fixed one; with a window, of a slice */
     uint64_t card;     /* items that were answered to be new; of a union, as many as it said */
     bool merged;       /* it may be fuller than it should be */
     uint64_t contained[(NITEMS + 63) / 64];
+    bool window, sliding;
+    unsigned seed;      /* with a window: shifts the slices */
+    uint64_t latest_ms; /* with a window: the latest time at which something was added */
+    struct {
+        uint64_t began_ms, nitems; /* 0: there is none */
+    } slices[NSLICES + 1];         /* the newest one first */
+    uint64_t since_ms[NITEMS];     /* when the slice of an item began; 0: it has none */
 } Value;
+
+/* The time on the primary. */
+extern uint64_t model_now_ms;
 
 /* What DUMP gave. */
 typedef struct {
@@ -86,6 +98,7 @@ typedef enum {
     OP_SWITCH,
     OP_FAILOVER,
     OP_QUIET,
+    OP_TIME,
     NOPS
 } OpKind;
 
@@ -120,6 +133,10 @@ void op_describe(const Model *model, const Op *op, char *text, size_t room);
 
 bool value_contains(const Value *value, int item);
 void value_set(Value *value, int item, bool contained);
+/* What BF.CARD answers; false if that depends on false positives. */
+bool value_card(const Value *value, uint64_t *card);
+/* Where an OP_TIME leads to. */
+uint64_t op_time(const Op *op);
 void model_free(Model *model);
 
 #endif

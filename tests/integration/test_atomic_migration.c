@@ -13,6 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Every other filter has a window, of 32 pieces, all of which the tests last. */
+#define WINDOW   "WINDOW 1000000000 SLICES 32"
+#define PIECE_MS 31250000000ull
+
 enum { NFILTERS = 6, BATCH = 40, FIRST_SLOT = 0, LAST_SLOT = 40, LIMIT_MS = 60000 };
 
 typedef enum { NONE, REDIS, VALKEY } Kind;
@@ -36,6 +40,7 @@ static Kind kind_of(Client *c) {
 /* False if this server has no atomic migration; the test is over then. */
 static bool begin_world(World *world, bool replicas, const char *config) {
     memset(world, 0, sizeof(*world));
+    server_clocks_begin_at(1600000000000);
     Server *probe = server_start("cluster-enabled yes");
     world->kind = kind_of(probe->client);
     if (world->kind == NONE) EXPECT_ERROR(probe->client, "ERR", "", "CLUSTER MIGRATION STATUS");
@@ -51,13 +56,15 @@ static bool begin_world(World *world, bool replicas, const char *config) {
     if (!CHECK(world->cluster != NULL)) return false;
     world->router = router_new(world->cluster);
     world->target = 1;
+    /* Whatever the target thinks of the time, it does not turn a filter while it listens. */
+    server_set_clock(world->cluster->node[1], 1600000000000 + PIECE_MS * 3 / 2);
     for (int i = 0; i < NFILTERS; i++) {
         char prefix[16];
         snprintf(prefix, sizeof(prefix), "t%d-", i);
         world->tag[i] = cluster_name(world->cluster, prefix, FIRST_SLOT, LAST_SLOT);
-        CHECK_STR(router_text(world->router, "BF.RESERVE {%s}f 0.001 20000 SHARDSIZE 4096 SEED 7",
-                              world->tag[i]),
-                  "+OK");
+        const char *form = i % 2 ? "BF.RESERVE {%s}f 0.001 100 SHARDSIZE 4096 SEED 7 " WINDOW
+                                 : "BF.RESERVE {%s}f 0.001 20000 SHARDSIZE 4096 SEED 7";
+        CHECK_STR(router_text(world->router, form, world->tag[i]), "+OK");
     }
     return true;
 }
@@ -72,8 +79,12 @@ static const char *key_of(const World *world, int i, char kind) {
     return name[at];
 }
 
-/* A batch into every filter and every set. */
+/* A batch into every filter and every set, at a later time. */
 static bool work(World *world) {
+    for (int i = 0; i < world->cluster->nnodes; i++) {
+        Server *node = world->cluster->node[i];
+        server_set_clock(node, node->clock_ms + PIECE_MS / 200);
+    }
     for (int i = 0; i < NFILTERS; i++) {
         const char *filter = key_of(world, i, 'f');
         if (router_batches(world->router, "BF.MADD", filter, "i", world->nadded, BATCH) < 0)

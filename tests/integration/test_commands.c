@@ -698,8 +698,8 @@ TEST(plan_replies_and_errors) {
         ":...+Total bytes when full :...+Overhead... ,...",
         "bf.plan 0.01 1000 expansion 4 shardsize 8192");
     EXPECT(c,
-           "*20 ... +Error rate of the first layer \"6.079e-05\" +Bits per item \"21.47\" ... "
-           "+Overhead over a classic filter \"0.1202\" ...",
+           "*20 ... +Error rate of the first layer \"6.079e-05\" +Bits per item \"21.73\" ... "
+           "+Overhead over a classic filter \"0.1333\" ...",
            "BF.PLAN 0.0001 100000000");
     for (size_t i = 0; i < N(junk); i++) {
         bool ok = EXPECT_ERROR(c, "ERR", "error rate", "BF.PLAN %s 100", junk[i]);
