@@ -88,6 +88,7 @@ static bool say_differ(char *problem, size_t room, uint32_t index, const struct 
 
 bool merge_extend(struct descriptor *to, const struct descriptor *from, uint32_t first,
                   char *problem, size_t room) {
+    const uint32_t nlayers = to->nlayers;
     const char *text = head_problem(to, from);
     for (uint32_t i = 0; !text && i < from->nlayers; i++)
         text = kind_problem(&from->layers[i], true);
@@ -106,7 +107,7 @@ bool merge_extend(struct descriptor *to, const struct descriptor *from, uint32_t
             return say_differ(problem, room, i, &to->layers[at], layer);
         }
     }
-    text = descriptor_problem(to);
+    text = to->nlayers > nlayers ? descriptor_problem(to) : NULL;
     return !text || say(problem, room, text);
 }
 

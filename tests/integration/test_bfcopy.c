@@ -159,6 +159,26 @@ TEST(keeps_the_time_to_live_and_removes_what_a_killed_run_left) {
     check_no_rest(b);
 }
 
+/* The way from server to server that docs/recipes.md shows: copy, then merge. Twice, because more
+ * may come. */
+TEST(filters_of_two_servers_unite) {
+    Server *east = server_start(NULL), *west = server_start(NULL);
+    Client *e = east->client, *w = west->client;
+    EXPECT(e, "+OK", "BF.RESERVE seen 0.0001 20000 SEED 5");
+    EXPECT(w, "+OK", "BF.RESERVE seen 0.0001 20000 SEED 5");
+    CHECK_INT(command_batches(w, "BF.MADD", "seen", "west", 0, 5000), 5000);
+    for (int round = 0; round < 2; round++) {
+        CHECK_INT(command_batches(e, "BF.MADD", "seen", "east", 3000 * round, 3000), 3000);
+        RUN(east->port, west->port, "--as seen:east seen", 0, "");
+        CHECK_RANGE((double)command_int(w, "BF.MERGE seen seen:east"), 7900 + 3000 * round,
+                    8100 + 3000 * round);
+        EXPECT(w, ":1", "DEL seen:east");
+        CHECK_INT(command_batches(w, "BF.MEXISTS", "seen", "east", 0, 3000 * (round + 1)),
+                  3000 * (round + 1));
+        CHECK_INT(command_batches(w, "BF.MEXISTS", "seen", "west", 0, 5000), 5000);
+    }
+}
+
 /* ---- from RedisBloom ---- */
 
 struct dump {

@@ -165,8 +165,10 @@ static void check_answered(Server *s) {
     for (int f = 0; f < NFILTERS; f++) check_filter(s, sent[f].key, &sent[f]);
 }
 
-/* However far a union had come, the command can be sent again. */
+/* However far a union had come, the command can be sent again. A replica may have been promoted
+ * before it heard of the filters. */
 static void check_union(Server *s) {
+    if (sent[ONE].nanswered == 0 || sent[OTHER].nanswered == 0) return;
     REQUIRE(unite(s->client->redis));
     check_filter(s, "union", &sent[ONE]);
     check_filter(s, "union", &sent[OTHER]);

@@ -99,6 +99,8 @@ TEST(arity_and_key_flags_are_declared) {
     check_info(c, "bf.debug", 2, "...*1 +RO...");
     check_info(c, "bf.shards", -2, "...*1 +RO...");
     check_info(c, "bf.heal", 2, "...*2 +RW +update...");
+    check_info(c, "bf.merge", -3, "...+RW +access +insert...+RO +access...");
+    check_info(c, "bf.merged", 10, "...+RW +access +update...+RO +access...");
     check_info(c, "bf.descriptor", 2, "...+RO +access...");
     check_info(c, "bf.setdescriptor", 3, "...+RW +access +update...");
     check_info(c, "bf.nextid", 3, "...+OW +insert...");
@@ -136,6 +138,7 @@ TEST(wrong_arity_is_an_error) {
                            "BF.DEBUG k k",
                            "BF.PLAN 0.1",
                            "BF.SHARDS",
+                           "BF.MERGE k",
                            "BF.HEAL",
                            "BF.DESCRIPTOR",
                            "BF.SHARDS k FROM 0 0 COUNT 1 x",
@@ -218,6 +221,8 @@ TEST(errors_have_one_style) {
                            "BF.SHARDS k",
                            "BF.HEAL k",
                            "BF.LEAVES full",
+                           "BF.MERGE full none",
+                           "BF.MERGE k lost",
                            "BF.PLAN x 1",
                            "BF.PLAN 0.1 x",
                            "BF.DESCRIPTOR k",

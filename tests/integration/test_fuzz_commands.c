@@ -220,6 +220,7 @@ static const char *const shapes[][2] = {
     {"BF.LOADCHUNK", "knb"},  {"BF.DESCRIPTOR", "k"},  {"BF.SETDESCRIPTOR", "kb"},
     {"BF.OWNER", "k"},        {"BF.NEXTID", "kn"},     {"BF.LEAVES", "k"},
     {"BF.SHARDS", "konon"},   {"BF.HEALED", "knn"},    {"BF.DEBUG", "k"},
+    {"BF.MERGE", "kk"},       {"BF.MERGE", "kkkk"},    {"BF.MERGED", "kknnnnnnn"},
 };
 
 static const char *const keys[] = {"f0",   "f1",   "f2",     "fixed",    "new0", "new1",

@@ -490,6 +490,7 @@ TEST(windows) {
         EXPECT(c, "*7 :0 :0 :1 :1 :1 :1 :1", "BF.MEXISTS %s a0 a1 a2 a3 a4 a5 a6", key);
         EXPECT(c, "*7 :0 :0 :1 :1 :1 :1 :1", "BF.MEXISTS %s b0 b1 b2 b3 b4 b5 b6", key);
     }
+    server_wait_info(s, "bf_sweeps_pending", "0");
     server_wait_for_replica(s, replica);
     CHECK_SAME_DATA(s, replica);
     /* They go on forgetting at the same moments. */

@@ -134,6 +134,7 @@ TEST(no_client_can_set_a_descriptor) {
         EXPECT(c, "-...", "BF.SETDESCRIPTOR seen1 %b", bytes.data, bytes.nbytes);
         EXPECT(c, "-...", "BF.NEXTID seen1 0123456789abcdef");
         EXPECT(c, "-...", "BF.HEALED seen1 0 0");
+        EXPECT(c, "-...", "BF.MERGED seen1 seen1 0 0 0 1 0 1 1");
         EXPECT(c, "-...", "BF.LEAVES seen1");
         EXPECT(c, ":0", "BF.EXISTS seen1 a");
     }
@@ -172,6 +173,11 @@ TEST(internal_commands_are_refused_by_themselves) {
     static const char refused[] = "only replication, the append-only file and slot migration";
     EXPECT_ERROR(c, "ERR", refused, "EVAL %s 0", "return redis.call('BF.HEALED','seen','0','0')");
     EXPECT_ERROR(c, "ERR", refused, "CALLER.CALL BF.HEALED seen 0 0");
+    EXPECT_ERROR(c, "ERR", refused, "CALLER.CALL BF.MERGED seen seen 0 0 0 1 0 1 1");
+    EXPECT_ERROR(c, "ERR", refused, "EVAL %s 0",
+                 "return redis.call('BF.MERGED','seen','seen','0','0','0','1','0','1','1')");
+    /* Another module that calls in its own right could not be answered later. */
+    EXPECT_ERROR(c, "ERR", "takes its time", "CALLER.CALL BF.MERGE seen seen");
     EXPECT(c, "+OK", "MULTI");
     EXPECT(c, "+QUEUED", "BF.HEALED seen 0 0");
     EXPECT(c, "*1 -ERR only replication, the append-only file and slot migration...", "EXEC");
