@@ -273,7 +273,14 @@ class OnOneServer(unittest.TestCase):
 
         def begin(n):
             one = filter_on(self.server.client(), partitions=4 << n % 4)
-            start.wait()
+            ask = one._ask
+
+            def ask_when_all_have_found_nothing(*words):
+                if words[0] == "SET":
+                    start.wait()
+                return ask(*words)
+
+            one._ask = ask_when_all_have_found_nothing
             try:
                 outcomes[n] = one.add(b"%d" % n)
             except PlanError as error:
@@ -465,8 +472,13 @@ class OnOneServer(unittest.TestCase):
         many.create()
         many.servers.first._answers = False  # as after a lost connection
         faults.answer("-LOADING the dataset")
+        before = len(faults.commands)
         with during_the_pause():
             self.assertEqual(many.add_many(urls(0, 100)), [True] * 100)
+        commands = [words[0] for words in faults.commands[before:]]
+        self.assertEqual(commands[0], b"PING")
+        self.assertEqual(commands[1:].count(b"PING"), 1)
+        self.assertEqual(commands.count(b"BF.INSERT"), 16)
         # If it comes in the middle, it is the answer to one command, and the others are in doubt.
         faults, client = self.behind()
         many = filter_on(client)
