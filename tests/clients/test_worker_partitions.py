@@ -18,14 +18,14 @@ import server
 from cluster import Cluster
 from faults import Faults
 from result import run_tests
+from worker import WORKER, Talk
 
 from shardbloom import PartitionedFilter
 from shardbloom.cluster import slot_of
 from shardbloom.plan import Plan, partition_keys, partition_of
 
-WORKER = os.environ.get("WORKER") or os.path.join(server.ROOT, "build", "worker")
-# Of filters for many more items than they get; a wrong answer to 10^4 lines has a probability of
-# less than 1e-10.
+# A filter for many more items than it gets: one wrong answer among 60,000, the most in a test here,
+# has a probability below 1e-9.
 EXACT = ("-e", "1e-14", "-c", "1000000")
 TOTALS = re.compile(rb"(?:stopped|interrupted) after (\d+) lines, (\d+) new, (\d+) seen")
 
@@ -38,7 +38,7 @@ def text_of(lines):
     return b"".join(line + b"\n" for line in lines)
 
 
-class WorkerTest(unittest.TestCase):
+class WorkerTest(Talk):
     def start(self, port, *arguments):
         # Without preexec_fn, which can deadlock where there are threads: it ends with its input.
         worker = subprocess.Popen(
@@ -63,22 +63,6 @@ class WorkerTest(unittest.TestCase):
         worker = self.start(port, *arguments)
         out, err = worker.communicate(text_of(lines), timeout=server.WAIT)
         return worker.returncode, out.splitlines(), err
-
-    def feed(self, worker, *lines):
-        worker.stdin.write(text_of(lines))
-        worker.stdin.flush()
-
-    def wait_for(self, worker, text):
-        """Reads what the worker says until it has said this."""
-        said = b""
-        limit = threading.Timer(server.WAIT, worker.kill)  # then readline() comes to the end
-        limit.start()
-        while text not in said:
-            line = worker.stderr.readline()
-            self.assertTrue(line, said)
-            said += line
-        limit.cancel()
-        return said
 
 
 class OneServer(WorkerTest):
