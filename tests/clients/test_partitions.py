@@ -495,7 +495,7 @@ class OnOneServer(unittest.TestCase):
         )
 
     def test_a_lost_connection(self):
-        """Of four commands the third is carried out and not answered, the fourth does not arrive."""
+        """Of four commands the third is carried out, not answered; the fourth is lost."""
         faults, client = self.behind()
         many = filter_on(client, partitions=4)
         many.create()
