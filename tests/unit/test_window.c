@@ -723,3 +723,59 @@ TEST(a_full_window_keeps_the_promise) {
     check_rate(0.01, 2, 2, 4, true);
     check_rate(0.01, 24, 0, 5, false);
 }
+
+/* Every item of several windows, asked at the last moment at which it must be known, and at the
+ * first at which it must be forgotten; and others that were never added, while the window is at its
+ * fullest. Items that came when they were taken for known, by chance, were not added. */
+static void remember_all(double error, uint64_t share) {
+    enum { NSLICES = 8, NPIECES = 32, PART = 1000 };
+    struct filter_options options = hour(share * NSLICES, 0);
+    options.error = error;
+    options.shard_bytes = 8 << 20;
+    options.window.nslices = NSLICES;
+    struct memory *memory = memory_new(&options);
+    const uint64_t piece = window_slice_ms(&options.window), first = BEGIN_MS / piece * piece;
+    uint64_t nadded = 0, nearly = 0, nlate = 0, nasked = 0, nfalse = 0, nabsent = 0;
+    for (uint64_t i = 0; i < NPIECES + NSLICES; i++) {
+        const uint64_t end = first + (i + 1) * piece;
+        for (uint64_t n = 0; n < share; n += PART) {
+            const size_t size = share - n < PART ? share - n : PART;
+            if (i < NPIECES)
+                nadded += (uint64_t)add_at(memory, end - 1 - n % piece, "u", i * share + n, size);
+            if (i >= NSLICES && i < NPIECES) {
+                nfalse += (uint64_t)known_at(memory, end - 1, "absent", i * share + n, size);
+                nabsent += size;
+            }
+        }
+        for (uint64_t n = 0; i >= NSLICES && n < share; n += PART) {
+            const size_t size = share - n < PART ? share - n : PART;
+            const uint64_t old = (i - NSLICES) * share + n;
+            nearly += size - (uint64_t)known_at(memory, end - 1, "u", old, size);
+            nlate += (uint64_t)known_at(memory, end, "u", old, size);
+            nasked += size;
+        }
+    }
+    const uint64_t ncame = share * NPIECES;
+    printf(
+        "    error %g, %llu came, %llu were new; %llu were forgotten early, %llu known too long; "
+        "%llu of %llu others known, %.3g\n",
+        error, (unsigned long long)ncame, (unsigned long long)nadded, (unsigned long long)nearly,
+        (unsigned long long)nlate, (unsigned long long)nfalse, (unsigned long long)nabsent,
+        (double)nfalse / (double)nabsent);
+    const double chance = error * (double)ncame, others = error * (double)nabsent;
+    CHECK_UINT(nasked, ncame);
+    CHECK(nearly <= ncame - nadded);
+    CHECK_RANGE((double)(ncame - nadded), 0, chance + 4 * sqrt(chance));
+    CHECK_RANGE((double)nlate, 0, chance + 4 * sqrt(chance));
+    CHECK_RANGE((double)nfalse, 0, others + 4 * sqrt(others));
+    memory_free(memory);
+}
+
+/* WINDOW_ITEMS=10000000 in the environment makes them more. At the lower rate no item is known by
+ * chance: none may be forgotten early, and none known too long. */
+TEST(none_is_forgotten_early_and_all_in_time) {
+    const char *given = getenv("WINDOW_ITEMS");
+    const uint64_t share = (given && *given ? strtoull(given, NULL, 10) : 64000) / 32;
+    remember_all(1e-12, share);
+    remember_all(0.001, share);
+}
