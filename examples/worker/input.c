@@ -9,7 +9,7 @@
 
 #include "connection.h"
 
-#define READ_BYTES (256u << 10)
+#define READ_BYTES (1u << 20)
 
 enum line input_take(struct input *input, const char **line, size_t *length) {
     char *start = input->buffer + input->taken;
@@ -51,6 +51,17 @@ static bool wait_for_input(void) {
     return !connection_stop;
 }
 
+static ssize_t read_some(struct input *input, size_t room) {
+    const ssize_t n = read(STDIN_FILENO, input->buffer + input->nbuffer, room);
+    if (n > 0) input->nbuffer += (size_t)n;
+    input->ended = n == 0;
+    return n;
+}
+
+static bool is_ready(void) {
+    return poll(&(struct pollfd){.fd = STDIN_FILENO, .events = POLLIN}, 1, 0) > 0;
+}
+
 bool input_read(struct input *input) {
     if (input->taken > 0) {
         input->nbuffer -= input->taken;
@@ -69,10 +80,14 @@ bool input_read(struct input *input) {
     do {
         errno = 0;
         if (!wait_for_input()) return false;
-        n = read(STDIN_FILENO, input->buffer + input->nbuffer, READ_BYTES);
+        n = read_some(input, READ_BYTES);
     } while (n < 0 && (errno == EINTR || errno == EAGAIN));
     if (n < 0) return false;
-    input->nbuffer += (size_t)n;
-    input->ended = n == 0;
+    /* A pipe gives 64 kB at a time: what is there already need not wait for the next batch. An
+     * error will come again. */
+    for (size_t nread = (size_t)n; n > 0 && nread < READ_BYTES && is_ready(); nread += (size_t)n) {
+        n = read_some(input, READ_BYTES - nread);
+        if (n < 0) break;
+    }
     return true;
 }

@@ -60,7 +60,7 @@ class NotAdded(redis.RedisError):
     answers has one entry for every item: True or False as add_many() returns them, None for those
     without an answer. The items with True are marked as seen now: whoever drops this exception
     drops them. After a lost connection (the cause is a redis.ConnectionError or TimeoutError), the
-    server may have added items with None all the same.
+    server may have added items with None all the same; after a NotReplicated it has.
     """
 
     def __init__(self, answers: List[Optional[bool]], cause: Exception):

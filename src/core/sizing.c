@@ -35,7 +35,8 @@
 #define WIDER       1.03
 #define STILL_WIDER 1.15
 #define MANY        1e6
-#define NEGLIGIBLE  1e-10
+#define PRECISION   1e-5
+#define NEGLIGIBLE  1e-8
 #define NWIDTHS     (LAYOUT_MAX_BLOCK_LOG2 - LAYOUT_MIN_BLOCK_LOG2 + 1)
 
 /* E[(bits set / width)^k] after nthrows independent throws: the k-th moment around the mean, to
@@ -60,7 +61,7 @@ static double rate_of(double nitems, double nblocks, unsigned block_log2, unsign
     if (nblocks <= 1) return filled(width, nprobes, exp(nitems * log_miss), exp(nitems * log_pair));
 
     const double p = 1 / nblocks, mean = nitems * p, spread = sqrt(mean);
-    const double first = fmax(0, floor(mean - 7 * spread)),
+    const double first = fmax(0, floor(mean - 6 * spread)),
                  last = fmin(nitems, ceil(mean + 14 * spread + 40));
     /* For 10^12 items lgamma's differences lose their digits; Poisson, who takes the loads to vary
      * a little more than they do, is exact enough from far earlier on. */
@@ -90,7 +91,7 @@ static double meet(double nitems, double error, unsigned block_log2, unsigned np
                    double *slope) {
     const double target = log(error);
     double x0 = log(guess), y0 = log(rate_of(nitems, guess, block_log2, nprobes)) - target;
-    for (int step = 0; step < 12 && isfinite(y0) && fabs(y0) >= 1e-4; step++) {
+    for (int step = 0; step < 12 && isfinite(y0) && fabs(y0) >= 10 * PRECISION; step++) {
         const double move = y0 / *slope;
         const double x1 = fmax(0, x0 - (move > 1 ? 1 : move < -1 ? -1 : move));
         if (fabs(exp(x1) - exp(x0)) < 0.2) return exp(x1);
@@ -139,6 +140,12 @@ static void find_demand(struct demand *demand, unsigned width) {
     }
 }
 
+/* The fewest probes with which so many blocks keep the error. */
+static void lower_probes(double nitems, double nblocks, double error, unsigned block_log2,
+                         unsigned *nprobes) {
+    while (*nprobes > 1 && rate_of(nitems, nblocks, block_log2, *nprobes - 1) <= error) --*nprobes;
+}
+
 /* What few items need is found by trying: one block more or less is much, and so near to each other
  * blocks fill more evenly, which lets the classic number of probes be the best one. A filter that
  * fits into one block has it anyway, and uses it: with the fewest probes that keep the promise, one
@@ -156,6 +163,7 @@ static double few_blocks_needed(double nitems, double error, unsigned block_log2
             continue;
         break;
     }
+    if (nblocks > 1) lower_probes(nitems, nblocks, error, block_log2, nprobes);
     return nblocks;
 }
 
@@ -168,18 +176,17 @@ static double blocks_needed(const struct demand *demand, unsigned width, double 
     const double error = demand->error;
     double nblocks = nitems * demand->widths[width].per_item, slope = demand->widths[width].slope;
     *nprobes = demand->widths[width].nprobes;
-    if (nblocks < FEW) {
-        nblocks = few_blocks_needed(nitems, error, block_log2, nprobes);
-    } else {
-        if (nitems <= MANY) nblocks = meet(nitems, error, block_log2, *nprobes, nblocks, &slope);
-        nblocks = fmax(1, floor(nblocks));
-        while (rate_of(nitems, nblocks, block_log2, *nprobes) > error)
-            nblocks += ceil(nblocks / 4096);
+    if (nblocks < FEW) return few_blocks_needed(nitems, error, block_log2, nprobes);
+    if (nitems <= MANY) nblocks = meet(nitems, error, block_log2, *nprobes, nblocks, &slope);
+    nblocks = ceil(nblocks * (1 + PRECISION));
+    double rate = rate_of(nitems, nblocks, block_log2, *nprobes);
+    while (rate > error) {
+        nblocks += ceil(nblocks / 4096);
+        rate = rate_of(nitems, nblocks, block_log2, *nprobes);
     }
-    /* Of less than a hundred blocks, the last one is hardly needed: fewer probes may do. */
-    while (nblocks > 1 && nblocks < 100 && *nprobes > 1 &&
-           rate_of(nitems, nblocks, block_log2, *nprobes - 1) <= error)
-        --*nprobes;
+    /* Of less than a hundred blocks, the last one may be hardly needed: then fewer probes do. */
+    if (nblocks < 100 && rate < 0.97 * error)
+        lower_probes(nitems, nblocks, error, block_log2, nprobes);
     return nblocks;
 }
 

@@ -7,7 +7,7 @@
 #define NPAGES   2u  /* used per item */
 #define MOST     32u /* used at a time */
 #define IDLE     20u /* ticks */
-#define LEAST    (64u << 10)
+#define LEAST    (64u << 10)  /* less is zeroed in no time */
 #define STRING   10u          /* what a server adds to a string of this size */
 #define OVERSIZE (8ul << 20u) /* from here on, jemalloc returns memory to the system at once */
 
@@ -36,14 +36,16 @@ static bool memory_is_short(void) {
 
 void spare_prepare(size_t nbytes, uint32_t many, uint32_t each) {
     if (nbytes + STRING >= OVERSIZE || nbytes < LEAST) return;
+    /* Where filters of different sizes fill at the same time, the first one is served: taking and
+     * freeing memory in turns would cost more than it saves. */
+    if (spare.n > 0 && nbytes != spare.nbytes) return;
     spare.nidle = 0;
-    if (nbytes != spare.nbytes) {
-        drop_all();
-        spare.nbytes = nbytes;
-    }
     if (spare.n == 0 || spare.nused >= nbytes) {
         if (spare.n >= (many < NSPARES ? many : NSPARES) || memory_is_short()) return;
-        spare.memory[spare.n++] = RedisModule_Alloc(nbytes + STRING);
+        uint8_t *memory = RedisModule_TryAlloc(nbytes + STRING);
+        if (!memory) return;
+        spare.memory[spare.n++] = memory;
+        spare.nbytes = nbytes;
         spare.nused = 0;
     }
     volatile uint8_t *memory = spare.memory[spare.n - 1];

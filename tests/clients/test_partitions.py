@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import threading
+import time
 import unittest
 import unittest.mock
 
@@ -22,7 +23,7 @@ from faults import Faults
 from result import run_tests
 
 from shardbloom import Filter, NotAdded, NotReplicated, PartitionedFilter, PlanError, partitioned
-from shardbloom.cluster import Servers, slot_of
+from shardbloom.cluster import Servers, reply_from, slot_of
 from shardbloom.connection import Address
 from shardbloom.plan import Plan, partition_keys, partition_of, tags
 
@@ -273,7 +274,14 @@ class OnOneServer(unittest.TestCase):
 
         def begin(n):
             one = filter_on(self.server.client(), partitions=4 << n % 4)
-            start.wait()
+            ask = one._ask
+
+            def ask_when_all_have_found_nothing(*words):
+                if words[0] == "SET":
+                    start.wait()
+                return ask(*words)
+
+            one._ask = ask_when_all_have_found_nothing
             try:
                 outcomes[n] = one.add(b"%d" % n)
             except PlanError as error:
@@ -465,8 +473,13 @@ class OnOneServer(unittest.TestCase):
         many.create()
         many.servers.first._answers = False  # as after a lost connection
         faults.answer("-LOADING the dataset")
+        before = len(faults.commands)
         with during_the_pause():
             self.assertEqual(many.add_many(urls(0, 100)), [True] * 100)
+        commands = [words[0] for words in faults.commands[before:]]
+        self.assertEqual(commands[0], b"PING")
+        self.assertEqual(commands[1:].count(b"PING"), 1)
+        self.assertEqual(commands.count(b"BF.INSERT"), 16)
         # If it comes in the middle, it is the answer to one command, and the others are in doubt.
         faults, client = self.behind()
         many = filter_on(client)
@@ -482,7 +495,7 @@ class OnOneServer(unittest.TestCase):
         )
 
     def test_a_lost_connection(self):
-        """Of four commands the third is carried out and not answered, the fourth does not arrive."""
+        """Of four commands the third is carried out, not answered; the fourth is lost."""
         faults, client = self.behind()
         many = filter_on(client, partitions=4)
         many.create()
@@ -547,13 +560,13 @@ class OnOneServer(unittest.TestCase):
 
 
 class InCluster(unittest.TestCase):
-    def start(self, replicas=0, timeout=server.WAIT, **options):
+    def start(self, replicas=0, **options):
         self.cluster = Cluster(replicas)
         self.addCleanup(self.cluster.stop)
         self.client = RedisCluster(
             host="127.0.0.1",
             port=self.cluster.nodes[0].port,
-            socket_timeout=timeout,
+            socket_timeout=server.WAIT,
             **server.RESP2,
         )
         return filter_on(self.client, **options)
@@ -628,8 +641,64 @@ class InCluster(unittest.TestCase):
         self.assertFalse(filter_on(self.client).create())
         self.assertEqual((many.ncreated, many.nvanished, many.count()), (1, 0, len(known)))
 
+    def move(self, key):
+        """Moves the slot of a key to the next node, one key at a time."""
+        source, target = self.cluster.begin_migration(key)
+        while True:
+            keys = source.redis.execute_command("CLUSTER", "GETKEYSINSLOT", slot_of(key), 1)
+            if not keys:
+                break
+            self.cluster.migrate(source, target, keys)
+        self.cluster.end_migration(key, source, target)
+
+    def test_several_threads_while_slots_move(self):
+        """Of each item one of them is told that it is new, and nothing is in doubt. make
+        test-clients ONLY=partitions:threads SECONDS=60 goes on for that long.
+        """
+        many = self.start(capacity=10**6)
+        many.create()
+        end = time.monotonic() + int(os.environ.get("TEST_SECONDS") or 0)
+        stop, answers, failures = threading.Event(), {}, []
+
+        def work(n, one):
+            chance = random.Random(n)
+            while not stop.is_set():
+                items = [b"%d" % chance.randrange(10**6) for _ in range(chance.randrange(1, 500))]
+                try:
+                    found = one.add_many(items)
+                except Exception as error:
+                    failures.append(error)
+                    return
+                for item, new in zip(items, found):
+                    answers.setdefault(item, []).append(new)
+
+        # Two share an object; another has its own, and a client that knows one node only.
+        other = filter_on(
+            redis.Redis(port=self.cluster.nodes[1].port, **server.RESP2), capacity=10**6
+        )
+        threads = [
+            threading.Thread(target=work, args=(n, one))
+            for n, one in enumerate((many, many, other))
+        ]
+        for thread in threads:
+            thread.start()
+        nmoves = 0
+        try:
+            while nmoves < 4 or time.monotonic() < end:
+                for key in many.keys[4:6]:  # the last slot of one node, and the first of the next
+                    self.move(key)
+                    nmoves += 1
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(failures, [])
+        self.assertEqual([item for item, found in answers.items() if sum(found) != 1], [])
+        self.assertEqual(many.exists_many(answers), [True] * len(answers))
+        self.assertEqual((many.count(), many.nvanished), (len(answers), 0))
+
     def test_a_primary_is_killed_and_its_replica_takes_over(self):
-        many = self.start(replicas=2, timeout=2)
+        many = self.start(replicas=2)
         victim, other = self.cluster.nodes[:2]
         successor = self.cluster.replicas[0]
         before, after = urls(0, 2000), urls(2000, 4000)
@@ -637,15 +706,30 @@ class InCluster(unittest.TestCase):
         self.assertEqual(victim.redis.wait(1, server.WAIT * 1000), 1)
         # It takes no more commands, and dies with those that were sent to it.
         os.kill(victim.process.pid, signal.SIGSTOP)
-        with self.assertRaises(NotAdded) as caught:
-            many.add_many(after)
-        self.assertIsInstance(caught.exception.cause, redis.TimeoutError)
+        sent, outcome = threading.Event(), []
+
+        def reply(connection):
+            if connection.port == victim.port:
+                sent.set()
+            return reply_from(connection)
+
+        def add():
+            try:
+                outcome.append(many.add_many(after))
+            except NotAdded as error:
+                outcome.append(error)
+
+        with unittest.mock.patch("shardbloom.cluster.reply_from", reply):
+            adding = threading.Thread(target=add)
+            adding.start()
+            self.assertTrue(sent.wait(server.WAIT))
+            victim.kill()
+            adding.join()
+        [failure] = outcome
+        self.assertIsInstance(failure.cause, redis.ConnectionError)
         doubtful = self.at(victim, after)
-        self.assertEqual(
-            [item for item, answer in zip(after, caught.exception.answers) if answer is None],
-            doubtful,
-        )
-        victim.kill()
+        self.assertEqual([i for i, new in zip(after, failure.answers) if new is None], doubtful)
+        self.assertEqual(failure.answers.count(True), 2000 - len(doubtful))
         # No connection to it: nothing is sent, and so nothing in doubt; then the replica answers.
         with during_the_pause(lambda: None, lambda: self.cluster.promote(successor)):
             self.assertEqual(many.add_many(doubtful), [True] * len(doubtful))
@@ -660,16 +744,11 @@ class InCluster(unittest.TestCase):
         then is lost. Who asks for WAIT is told that it is in doubt; min-replicas-to-write refuses.
         """
         many = self.start(replicas=1)
-        careful = filter_on(self.client, wait_replicas=1, wait_ms=50)
         primary, replica = self.cluster.nodes[0], self.cluster.replicas[0]
-        first, lost, told = urls(0, 500), urls(500, 1000), urls(1000, 1500)
-        # The other two primaries have no replica at all.
-        with self.assertRaises(NotAdded) as caught:
-            careful.add_many(first)
-        kept = self.at(primary, first)
-        self.assertEqual(
-            [i for i, answer in zip(first, caught.exception.answers) if answer is True], kept
-        )
+        kept, lost, told = self.at(primary, urls(0, 500)), urls(500, 1000), urls(1000, 1500)
+        careful = filter_on(self.client, wait_replicas=1, wait_ms=server.WAIT * 500)
+        self.assertEqual(careful.add_many(kept), [True] * len(kept))
+        careful.wait_ms = 1  # from now on in vain; the other two primaries have no replica at all
         os.kill(replica.process.pid, signal.SIGSTOP)
         primary.redis.execute_command("CLIENT", "KILL", "TYPE", "replica")
         self.cluster.wait(lambda: primary.redis.info("replication")["connected_slaves"] == 0)

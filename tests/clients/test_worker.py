@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 """examples/worker: what it prints, that several share the work, and that no line is lost, however it ends."""
 
-import os
 import random
 import re
 import resource
@@ -10,13 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-import unittest
 
 import server
 from faults import Faults
 from result import run_tests
+from worker import WORKER, Talk
 
-WORKER = os.environ.get("WORKER") or os.path.join(server.ROOT, "build", "worker")
 TOTALS = re.compile(rb"(\d+) lines, (\d+) new, (\d+) seen(?:, (\d+) empty)?(?:, (\d+) too long)?(?:, (\d+) refused)?")
 
 
@@ -27,7 +25,7 @@ def totals(err):
     return tuple(numbers)
 
 
-class WorkerTest(unittest.TestCase):
+class WorkerTest(Talk):
     def setUp(self):
         self.server = server.Server()
         self.addCleanup(self.server.stop)
@@ -54,22 +52,6 @@ class WorkerTest(unittest.TestCase):
         proxy = Faults(self.server.port)
         self.addCleanup(proxy.close)
         return proxy
-
-    def feed(self, worker, *lines):
-        worker.stdin.write(b"".join(line + b"\n" for line in lines))
-        worker.stdin.flush()
-
-    def wait_for(self, worker, text):
-        """Reads what the worker says until it has said this."""
-        said = b""
-        limit = threading.Timer(server.WAIT, worker.kill)  # then readline() comes to the end
-        limit.start()
-        while text not in said:
-            line = worker.stderr.readline()
-            self.assertTrue(line, said)
-            said += line
-        limit.cancel()
-        return said
 
 
 class Lines(WorkerTest):

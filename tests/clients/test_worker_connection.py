@@ -9,8 +9,8 @@ import unittest
 
 import server
 from result import run_tests
+from worker import WORKER
 
-WORKER = os.environ.get("WORKER") or os.path.join(server.ROOT, "build", "worker")
 HAS_TLS = b"built without" not in subprocess.run([WORKER, "--help"], stdout=subprocess.PIPE, check=True).stdout
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""examples/worker with --partitions: the same keys and plan as the Python package, on one server and
-in a cluster whose slots move and whose primaries die; and no line is lost.
+"""examples/worker with --partitions: the same keys and plan as the Python package, on one server
+and in a cluster whose slots move and whose primaries die; and no line is lost.
 """
 
 import contextlib
@@ -18,14 +18,14 @@ import server
 from cluster import Cluster
 from faults import Faults
 from result import run_tests
+from worker import WORKER, Talk
 
 from shardbloom import PartitionedFilter
 from shardbloom.cluster import slot_of
 from shardbloom.plan import Plan, partition_keys, partition_of
 
-WORKER = os.environ.get("WORKER") or os.path.join(server.ROOT, "build", "worker")
-# Of filters for many more items than they get; a wrong answer to 10^4 lines has a probability of
-# less than 1e-10.
+# A filter for many more items than it gets: one wrong answer among 60,000, the most in a test here,
+# has a probability below 1e-9.
 EXACT = ("-e", "1e-14", "-c", "1000000")
 TOTALS = re.compile(rb"(?:stopped|interrupted) after (\d+) lines, (\d+) new, (\d+) seen")
 
@@ -38,7 +38,7 @@ def text_of(lines):
     return b"".join(line + b"\n" for line in lines)
 
 
-class WorkerTest(unittest.TestCase):
+class WorkerTest(Talk):
     def start(self, port, *arguments):
         # Without preexec_fn, which can deadlock where there are threads: it ends with its input.
         worker = subprocess.Popen(
@@ -63,22 +63,6 @@ class WorkerTest(unittest.TestCase):
         worker = self.start(port, *arguments)
         out, err = worker.communicate(text_of(lines), timeout=server.WAIT)
         return worker.returncode, out.splitlines(), err
-
-    def feed(self, worker, *lines):
-        worker.stdin.write(text_of(lines))
-        worker.stdin.flush()
-
-    def wait_for(self, worker, text):
-        """Reads what the worker says until it has said this."""
-        said = b""
-        limit = threading.Timer(server.WAIT, worker.kill)  # then readline() comes to the end
-        limit.start()
-        while text not in said:
-            line = worker.stderr.readline()
-            self.assertTrue(line, said)
-            said += line
-        limit.cancel()
-        return said
 
 
 class OneServer(WorkerTest):
@@ -190,7 +174,7 @@ class OneServer(WorkerTest):
         for make, words in (
             (["BF.ADD", "seen", "a"], "seen is not a partitioned filter\n"),
             (["SET", "seen", "x"], "seen can't be used: it is not a partitioned filter\n"),
-            (["SET", "seen", "partitioned-filter 2 8"], "seen can't be used: it was made by a newer"),
+            (["SET", "seen", "partitioned-filter 2 8"], "seen can't be used: it was made by a new"),
             *(
                 (["SET", "seen", "partitioned-filter 1" + rest], "seen can't be used: it")
                 for rest in ("", " 8", " 8 0.1", " 0 0.1 9", " 8 0 9", " 8 0.1 -9", " 8  0.1 9",
@@ -296,7 +280,7 @@ class Doubt(WorkerTest):
         return sum(self.server.redis.execute_command("BF.CARD", key) for key in self.keys)
 
     def test_answers_that_get_lost(self):
-        """Of four commands, the second is carried out unanswered, the others behind it not at all."""
+        """Of four commands, the second is carried out unanswered, those behind it not at all."""
         self.proxy.cut(2)
         code, out, err = self.run_worker(self.lines * 2, self.proxy.port, *self.arguments)
         self.assertEqual((code, out), (0, self.lines), err)
@@ -305,8 +289,12 @@ class Doubt(WorkerTest):
         self.assertEqual(self.count(), 200)
 
     def test_answers_that_it_will_take_a_while(self):
-        self.proxy.answer("-TRYAGAIN a shard is on its way", "-CLUSTERDOWN the cluster is down",
-                          "-LOADING Redis is loading the dataset in memory", "-BUSY a script is running")
+        self.proxy.answer(
+            "-TRYAGAIN a shard is on its way",
+            "-CLUSTERDOWN the cluster is down",
+            "-LOADING Redis is loading the dataset in memory",
+            "-BUSY a script is running",
+        )
         code, out, err = self.run_worker(self.lines, self.proxy.port, *self.arguments)
         self.assertEqual((code, out), (0, self.lines), err)
         self.assertEqual(err.count(b"trying again"), 1)

@@ -10,6 +10,7 @@
 #include "core/encoding.h"
 #include "core/header.h"
 #include "core/sizing.h"
+#include "core/window.h"
 
 /* Memory in use by descriptors, and how many more allocations succeed. */
 static size_t nalive, npeak;
@@ -133,6 +134,25 @@ static void check_growth(struct descriptor *descriptor) {
     free(bytes);
 }
 
+/* Whatever time it is, a filter turns or says that it can't; what is left can be stored, and so can
+ * what is gone. */
+static void check_turn(struct descriptor *descriptor) {
+    if (!descriptor->window) return;
+    const uint64_t now_ms = descriptor->id % (2 * WINDOW_MAX_MS);
+    const bool drops = descriptor->id >> 63;
+    const uint32_t nover = window_nover(descriptor, now_ms), before = descriptor->nlayers;
+    HOLDS(nover <= before && nover >= descriptor->window->nover);
+    if (!window_is_due(descriptor, now_ms)) return;
+    struct descriptor *gone;
+    const bool turned = window_turn(descriptor, now_ms, drops, &gone);
+    HOLDS(descriptor_problem(descriptor) == NULL);
+    HOLDS(!gone || (turned && drops && descriptor_problem(gone) == NULL && gone->nlayers == nover));
+    HOLDS(turned || descriptor->nlayers == before);
+    /* It is done, unless the newest slice is that of a time that never comes. */
+    HOLDS(!turned || !window_is_due(descriptor, now_ms));
+    descriptor_free(gone);
+}
+
 static void check_descriptor(struct descriptor *descriptor, const uint8_t *bytes, size_t nbytes) {
     HOLDS(isfinite(descriptor->error) && descriptor->error >= SIZING_MIN_ERROR &&
           descriptor->error <= SIZING_MAX_ERROR);
@@ -165,6 +185,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         check_descriptor(descriptor, bytes, size);
         nleft = 1000;
         check_growth(descriptor);
+        nleft = 1000;
+        check_turn(descriptor);
         descriptor_free(descriptor);
         HOLDS(nalive == 0);
         for (long n = 0; n < 6; n++) descriptor_free(decode(bytes, size, n));

@@ -28,7 +28,10 @@ struct world {
     bool known[NNUMBERS];          /* answered to be new or known, in a string that is sound */
     bool touched;                  /* strings were, so that nobody knows how long they should be */
     size_t nasked;
-    struct string kept; /* a string as it once was */
+    uint64_t now_ms;             /* of a filter with a window */
+    uint64_t latest_ms;          /* the latest time at which it turned */
+    uint64_t since_ms[NNUMBERS]; /* when an item was added */
+    struct string kept;          /* a string as it once was */
     uint32_t kept_layer, kept_shard;
 };
 
@@ -51,7 +54,12 @@ static struct memory *make(struct world *world) {
                                              .expansion = b / 3 % 4,
                                              .seed = b / 12,
                                              .id = 7,
-                                             .shard_bytes = shard_bytes[a / 7 % 6]};
+                                             .shard_bytes = shard_bytes[a / 7 % 6],
+                                             .window = {.seconds = a >= 170 ? 3600 : 0,
+                                                        .nslices = 1 + a % 5,
+                                                        .sliding = a >= 210,
+                                                        .capacity = capacities[a % 7]},
+                                             .now_ms = world->now_ms = 1600000000000};
     return memory_new(&world->options);
 }
 
@@ -70,6 +78,26 @@ static void check_counts(struct world *world) {
     HOLDS(world->touched || descriptor_nstored(d) == nbytes);
 }
 
+/* Must this item be known? With a window: as long as that lasts, by any clock. */
+static bool remembered(const struct world *world, size_t number) {
+    const struct window *window = descriptor_of(world)->window;
+    if (!window || !world->known[number]) return world->known[number];
+    const uint64_t until_ms = world->since_ms[number] + window->seconds * 1000ull;
+    return world->now_ms <= until_ms && world->latest_ms <= until_ms;
+}
+
+/* Something is to be added. */
+static void turn(struct world *world) {
+    HOLDS(memory_turn(world->memory, world->now_ms, take(world) % 4 > 0));
+    if (world->now_ms > world->latest_ms) world->latest_ms = world->now_ms;
+}
+
+/* Later, or earlier: minutes or hours. */
+static void pass(struct world *world, unsigned op) {
+    const uint64_t ms = take(world) * 60000ull;
+    world->now_ms = op / 16 % 4 ? world->now_ms + ms : world->now_ms - ms;
+}
+
 /* Sends a batch; what was added or found is known from now on. */
 static void batch(struct world *world, bool add) {
     const unsigned size = take(world), first = take(world) << 8 | take(world);
@@ -85,6 +113,9 @@ static void batch(struct world *world, bool add) {
     }
     struct access *access = &world->memory->access;
     size_t nadded = 0, nnew = 0;
+    const struct window *window = descriptor_of(world)->window;
+    if (window && add) turn(world);
+    if (window && !add) memory_ask_at(world->memory, world->now_ms);
     const uint64_t before = descriptor_nitems(descriptor_of(world));
     const bool done =
         add ? filter_add(access, lookups, n, &nadded) : filter_check(access, lookups, n);
@@ -92,12 +123,19 @@ static void batch(struct world *world, bool add) {
     for (size_t i = 0; done && i < n; i++) {
         const size_t number = (first + i * step) % NNUMBERS;
         const enum answer answer = lookups[i].answer;
-        HOLDS(!world->known[number] || answer == ANSWER_KNOWN || answer == ANSWER_LOST);
+        HOLDS(!remembered(world, number) || answer == ANSWER_KNOWN || answer == ANSWER_LOST ||
+              (window && answer != ANSWER_NEW)); /* no room in the slice that it should be in now */
         HOLDS(answer != ANSWER_LOST || world->memory->repeats);
-        if (answer == ANSWER_KNOWN || (add && answer == ANSWER_NEW)) world->known[number] = true;
+        if ((answer == ANSWER_KNOWN && (!window || (add && window->sliding))) ||
+            (add && answer == ANSWER_NEW)) {
+            world->known[number] = true;
+            world->since_ms[number] = world->now_ms;
+        }
         nnew += add && answer == ANSWER_NEW;
     }
-    HOLDS(nadded == nnew && descriptor_nitems(descriptor_of(world)) == before + nnew);
+    const bool sliding = window && window->sliding;
+    HOLDS(sliding ? nadded >= nnew : nadded == nnew);
+    HOLDS(sliding || descriptor_nitems(descriptor_of(world)) == before + nnew);
     free(lookups);
     free(text);
 }
@@ -228,6 +266,7 @@ static void fill(struct world *world) {
 /* As BF.MERGE does: all that is sound goes into another filter, which has an item or two already
  * and takes the place of this one. What is known of strings that nobody touched must be in it. */
 static void merge(struct world *world) {
+    if (descriptor_of(world)->window) return; /* tests/unit/test_merge.c has these */
     struct memory *from = world->memory, *to = memory_new(&world->options);
     struct descriptor *source = descriptor_of(world), *target = to->access.descriptor;
     const uint32_t npieces = 1 + take(world) % 5;
@@ -270,6 +309,9 @@ static void operate(struct world *world) {
     case 8:
     case 9:
         batch(world, false);
+        break;
+    case 7:
+        pass(world, op);
         break;
     case 10:
         world->memory->repeats = op / 16 % 2;

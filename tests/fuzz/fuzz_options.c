@@ -5,10 +5,37 @@
 
 #include "core/descriptor.h"
 #include "core/encoding.h"
+#include "core/filter.h"
 #include "core/options.h"
 #include "core/sizing.h"
+#include "core/window.h"
 
 #define MAX_WORDS 100
+
+/* A filter with a window that was accepted can be made at any time, and turns. */
+static void check_window(const struct options *options) {
+    const struct filter_options wanted = {.error = options->error,
+                                          .capacity = options->capacity,
+                                          .expansion = options->expansion,
+                                          .seed = options->seed,
+                                          .shard_bytes = options->shard_bytes,
+                                          .window = options->window,
+                                          .now_ms = 1600000000000};
+    HOLDS(!window_problem(&options->window));
+    struct descriptor *descriptor = filter_new(&wanted, "tag", 3), *gone;
+    if (!descriptor) return; /* it can't be sized */
+    HOLDS(!descriptor_problem(descriptor));
+    const uint64_t piece_ms = window_slice_ms(&options->window);
+    HOLDS(piece_ms >= WINDOW_MIN_SLICE_MS &&
+          piece_ms * options->window.nslices >= options->window.seconds * 1000ull);
+    for (unsigned i = 1; i <= options->window.nslices + 2; i++) {
+        HOLDS(window_turn(descriptor, 1600000000000 + i * piece_ms, true, &gone));
+        HOLDS(descriptor->nlayers <= options->window.nslices + 1);
+        HOLDS(!descriptor_problem(descriptor));
+        descriptor_free(gone);
+    }
+    descriptor_free(descriptor);
+}
 
 static void check_sizing(const struct options *options) {
     struct layout layout;
@@ -81,6 +108,8 @@ static void parse(const struct word *words, size_t nwords, unsigned allowed) {
     HOLDS(options.count >= 1 && options.count <= OPTIONS_MAX_COUNT);
     if (allowed == OPTIONS_ADOPT)
         check_adoption(&options.adoption);
+    else if (options.given & OPTION_WINDOW)
+        check_window(&options);
     else
         check_sizing(&options);
 }

@@ -23,6 +23,10 @@ void fixture_fill(Client *c) {
            "BF.INSERT expiring CAPACITY 50 ERROR 0.001 EXPANSION 3 SEED 6 ITEMS a %b", "\0",
            (size_t)1);
     EXPECT(c, ":1", "EXPIRE expiring 100000");
+    /* Windows of decades: what the time is makes no difference. */
+    EXPECT(c, "+OK", "BF.RESERVE window 0.0001 100 WINDOW 1000000000 SLICES 32 SEED 8");
+    CHECK_INT(command_batches(c, "BF.MADD", "window", "w", 0, NITEMS), NITEMS);
+    EXPECT(c, "*1 :1", "BF.INSERT slides WINDOW 1000000000 SLIDING SEED 9 ITEMS a");
     EXPECT(c, "+OK", "SELECT 5");
     EXPECT(c, "*2 :1 :1", "BF.INSERT elsewhere SEED 7 ITEMS a b");
     EXPECT(c, "+OK", "SELECT 0");
@@ -34,6 +38,8 @@ void fixture_add(Client *c, int round) {
     CHECK_INT(command_batches(c, "BF.MADD", "growing", "g", first, NROUND), NROUND);
     CHECK_INT(command_batches(c, "BF.MADD", "sharded", "s", first, NROUND), NROUND);
     CHECK_INT(command_batches(c, "BF.MADD", "sharded", "s", 0, NITEMS), 0);
+    CHECK_INT(command_batches(c, "BF.MADD", "window", "w", first, NROUND), NROUND);
+    EXPECT(c, ":0", "BF.ADD slides a");
     EXPECT(c, ":1", "BF.ADD reserved r%d", round);
     EXPECT(c, ":0", "BF.ADD default a");
 }
@@ -44,6 +50,9 @@ void fixture_check(Client *c, int rounds) {
     CHECK_INT(command_batches(c, "BF.MEXISTS", "growing", "g", 0, n), n);
     CHECK_INT(command_batches(c, "BF.MEXISTS", "sharded", "other", 0, 1000), 0);
     CHECK_INT(command_batches(c, "BF.MEXISTS", "growing", "other", 0, 1000), 0);
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "window", "w", 0, n), n);
+    CHECK_INT(command_int(c, "BF.CARD window"), n);
+    EXPECT(c, ":1", "BF.EXISTS slides a");
     CHECK_INT(command_int(c, "BF.CARD sharded"), n);
     CHECK_INT(command_int(c, "BF.CARD growing"), n);
     CHECK_INT(command_int(c, "BF.CARD reserved"), rounds);

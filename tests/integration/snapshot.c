@@ -31,6 +31,12 @@ static uint64_t digest(const char *bytes, size_t len) {
     return h;
 }
 
+/* The age of a window's slices is last, and no matter of the data. */
+static void print_info(FILE *out, const char *info) {
+    const char *age = strstr(info, " +Age of the oldest slice");
+    fprintf(out, ", %.*s", (int)(age ? (size_t)(age - info) : strlen(info)), info);
+}
+
 static char *describe(Client *c, const char *key, size_t keylen) {
     char *text = NULL;
     size_t len;
@@ -48,7 +54,7 @@ static char *describe(Client *c, const char *key, size_t keylen) {
     if (value) freeReplyObject(value);
     fprintf(out, ", expiry %s", command_text(c, "PEXPIRETIME %b", key, keylen));
     if (!strncmp(type->str, "bf", 2))
-        fprintf(out, ", %s", command_text(c, "BF.INFO %b", key, keylen));
+        print_info(out, command_text(c, "BF.INFO %b", key, keylen));
     fclose(out);
     return keep(text);
 }

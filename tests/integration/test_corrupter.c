@@ -37,7 +37,9 @@ static const char *const shapes[][2] = {
     {"BF.RESERVE %s 0.01 60000 SEED 11", "120"},                             /* near its turn */
     {"BF.RESERVE %s 0.01 60000 SEED 12", "200"},                             /* it has turned */
     {"BF.RESERVE %s 0.01 50 SHARDSIZE 90000 EXPANSION 2000 SEED 13", "250"}, /* young layer */
-    {"BF.RESERVE %s 0.01 1000000000 SEED 9", "0"},                           /* empty */
+    {"BF.RESERVE %s 0.001 40 WINDOW 3600 SLICES 4 SEED 14", "200"},          /* forgets */
+    {"BF.RESERVE %s 0.01 40 WINDOW 3600 SLIDING NONSCALING SEED 15", "10"},
+    {"BF.RESERVE %s 0.01 1000000000 SEED 9", "0"}, /* empty */
 };
 enum { NSHAPES = sizeof shapes / sizeof *shapes };
 

@@ -16,14 +16,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    NFILTERS = 7,
-    ONE = 4,
-    OTHER = 6,
-    /* can be united */ MAX_ITEMS = 200000,
-    MAX_PIPELINE = 12,
-    MAX_BATCH = 40
-};
+/* Windows of 32 pieces, all of which a round lasts; one passes every fifty pipelines. */
+#define WINDOW   "WINDOW 1000000000 SLICES 32"
+#define PIECE_MS 31250000000ull
+
+/* Two of the filters can be united. */
+enum { NFILTERS = 9, ONE = 4, OTHER = 6, MAX_ITEMS = 200000, MAX_PIPELINE = 12, MAX_BATCH = 40 };
 
 /* What was sent to a filter, and what of it was answered. Items are numbered. */
 typedef struct {
@@ -88,7 +86,7 @@ static bool get_reply(redisContext *redis, long long *number) {
 
 /* One pipeline of batches. With `confirmed`, they count as answered only when a replica has
  * them. */
-static bool write_some(redisContext *redis, bool confirmed) {
+static bool write_some(Server *s, redisContext *redis, bool confirmed) {
     Flight flights[MAX_PIPELINE];
     const int n = 1 + (int)draw(MAX_PIPELINE);
     long long nreplicas = 1;
@@ -97,6 +95,7 @@ static bool write_some(redisContext *redis, bool confirmed) {
         flights[nsent] = send_batch(redis);
         nsent += flights[nsent].n > 0;
     }
+    server_set_clock(s, s->clock_ms + PIECE_MS / 50);
     if (confirmed) redisAppendCommand(redis, "WAIT 1 5000");
     bool there = true;
     while (ndone < nsent && (there = get_reply(redis, NULL))) ndone++;
@@ -128,11 +127,11 @@ static bool disturb(redisContext *redis) {
 }
 
 /* Writes until the server is killed. */
-static void write_until_killed(redisContext *redis, bool confirmed) {
+static void write_until_killed(Server *s, redisContext *redis, bool confirmed) {
     const time_t deadline = time(NULL) + 30;
     bool there = true;
     while (there && time(NULL) < deadline)
-        there = draw(12) ? write_some(redis, confirmed) : disturb(redis);
+        there = draw(12) ? write_some(s, redis, confirmed) : disturb(redis);
     CHECK(!there); /* the killer came in time */
 }
 
@@ -180,7 +179,8 @@ static void renew(Server *s, unsigned round) {
         "0.001 10", "0.0001 100000 SHARDSIZE 4096", "0.01 1 EXPANSION 1", NULL,
         /* begin as tables, and turn at some 50 items */
         "0.01 400000 SHARDSIZE 131072 NONSCALING SEED 5", "0.01 50 SHARDSIZE 90000 EXPANSION 2000",
-        "0.01 400000 SHARDSIZE 131072 NONSCALING SEED 5"};
+        "0.01 400000 SHARDSIZE 131072 NONSCALING SEED 5", "0.001 100 " WINDOW,
+        "0.001 100000 SHARDSIZE 4096 SLIDING " WINDOW};
     command_int(s->client, "DEL union");
     for (int f = 0; f < NFILTERS; f++) {
         if (round % 4 != 0 && f == 1) continue; /* this one lives longer */
@@ -200,9 +200,9 @@ static void crash(Server *s, bool confirmed, bool first) {
     redisContext *redis =
         redisConnectWithTimeout("127.0.0.1", s->port, (struct timeval){.tv_sec = 5});
     REQUIRE(redis && !redis->err);
-    if (first) CHECK(write_some(redis, confirmed));
+    if (first) CHECK(write_some(s, redis, confirmed));
     const pid_t killer = kill_later(s->pid, 5 + draw(draw(2) ? 60 : 400));
-    write_until_killed(redis, confirmed);
+    write_until_killed(s, redis, confirmed);
     redisFree(redis);
     waitpid(killer, NULL, 0);
     server_stop(s, STOP_KILL);
@@ -225,6 +225,7 @@ static void promote(Server **primary, Server **replica) {
 TEST(what_was_answered_survives_a_crash) {
     static const char *const config = "appendonly yes\nappendfsync always\n"
                                       "auto-aof-rewrite-percentage 0\nrdb-key-save-delay 50";
+    server_clocks_begin_at(1600000000000);
     Server *s = server_start(config), *replica = server_start(config);
     unsigned long nanswered = 0, nopen = 0;
     const char *given = getenv("SEED");
@@ -248,6 +249,7 @@ TEST(what_was_answered_survives_a_crash) {
             server_wait_info(replica, "master_link_status", "up");
             server_wait_info(s, "bf_sweeps_pending", "0");
             server_wait_for_replica(s, replica);
+            server_set_clock(replica, s->clock_ms); /* what is shown depends on it */
             if (round % 8 < 2) CHECK_SAME_DATA(s, replica);
         }
         for (int f = 0; f < NFILTERS; f++) {

@@ -95,12 +95,12 @@ static void each_seed(void (*run)(uint64_t seed)) {
 
 static const struct {
     const char *word;
-    const char
-        *taken; /* error rate, Capacity, eXpansion, Seed, shard siZe; as lower-case letters */
+    const char *taken; /* error rate, Capacity, eXpansion, Seed, shard siZe, Window, sLices; as
+                          lower-case letters */
 } numbers[] = {
     {"0", "xs"},
-    {"1", "cxs"},
-    {"2", "cxs"},
+    {"1", "cxswl"},
+    {"2", "cxswl"},
     {"-0", ""},
     {"-1", ""},
     {"+1", ""},
@@ -143,12 +143,16 @@ static const struct {
     {"1e-15", "e"},
     {"9.9e-16", ""},
     {"0.99999", "e"},
-    {"4095", "cxs"},
-    {"4096", "cxsz"},
-    {"32768", "cxsz"},
-    {"32769", "csz"},
-    {"536870912", "csz"},
-    {"536870913", "cs"},
+    {"32", "cxswl"},
+    {"33", "cxsw"},
+    {"4095", "cxsw"},
+    {"4096", "cxszw"},
+    {"32768", "cxszw"},
+    {"32769", "cszw"},
+    {"536870912", "cszw"},
+    {"536870913", "csw"},
+    {"1000000000", "csw"},
+    {"1000000001", "cs"},
     {"4kb", "z"},
     {"512mb", "z"},
     {"513mb", ""},
@@ -182,6 +186,12 @@ static void check_number(Client *c, char place, const char *word, bool taken) {
         break;
     case 's':
         r = redisCommand(c->redis, "BF.RESERVE n 0.01 100 SEED %s", word);
+        break;
+    case 'w':
+        r = redisCommand(c->redis, "BF.RESERVE n 0.01 100 WINDOW %s", word);
+        break;
+    case 'l':
+        r = redisCommand(c->redis, "BF.RESERVE n 0.01 100 SLICES %s WINDOW 60", word);
         break;
     default:
         r = redisCommand(c->redis, "BF.INSERT n SHARDSIZE %s ITEMS a", word);
@@ -226,9 +236,10 @@ static const char *const shapes[][2] = {
 static const char *const keys[] = {"f0",   "f1",   "f2",     "fixed",    "new0", "new1",
                                    "new2", "list", "string", "{tag}new", "half", ""};
 static const char *const options[] = {
-    "EXPANSION", "NONSCALING", "SEED", "SHARDSIZE", "CAPACITY", "ERROR",   "NOCREATE", "ITEMS",
-    "PREFIX",    "BLOCKS",     "BITS", "SEEDS",     "DIGEST",   "items",   "Error",    "FROM",
-    "COUNT",     "LAYERS",     "MD5",  "NONE",      "bitmap",   "SEED\r\n"};
+    "EXPANSION", "NONSCALING", "SEED",   "SHARDSIZE", "CAPACITY", "ERROR",  "NOCREATE",
+    "ITEMS",     "WINDOW",     "SLICES", "SLIDING",   "AGE",      "PREFIX", "BLOCKS",
+    "BITS",      "SEEDS",      "DIGEST", "items",     "Error",    "FROM",   "COUNT",
+    "LAYERS",    "MD5",        "NONE",   "bitmap",    "SEED\r\n"};
 static const char *const fields[] = {"CAPACITY",  "SIZE",     "FILTERS",    "ITEMS",
                                      "EXPANSION", "capacity", "CAPACITIES", ""};
 

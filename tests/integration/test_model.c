@@ -375,12 +375,16 @@ static bool ask_each(World *world, const Value *value, const char *name, bool *l
 static bool forget_lost(World *world, Value *value, const char *name, const bool *lost) {
     bool ok = true;
     for (int i = 0; i < NITEMS && ok; i++) {
+        /* Of a slice that is over nobody can ask, and it may count again if the clock is set
+         * back. */
+        if (value->window && !value_contains(value, i)) value_set(value, i, false);
         if (!value_contains(value, i) || !lost[i]) continue;
         redisReply *r = redisCommand(world->conn, "BF.EXISTS %s i%d", name, i);
         if (!r || r->type != REDIS_REPLY_INTEGER)
             ok = wrong(world, "healed %s answers %s", name, r && r->str ? r->str : "nothing");
         else
-            value_set(value, i, r->integer == 1);
+            /* With a window: in an older slice, or by chance, and nobody knows for how long. */
+            value_set(value, i, r->integer == 1 && !value->window);
         if (r) freeReplyObject(r);
     }
     return ok;

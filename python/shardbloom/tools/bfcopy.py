@@ -52,6 +52,7 @@ EPILOG = """exit status:
 """
 
 OURS, REDISBLOOM = b"bf-shards", b"MBbloom--"
+TEXT = (b"string", "string")
 MAGIC = b"BFCHUNK\x01"
 FRAME_HEAD, CHECKSUM = 40, 8
 HEADER, DATA = 1, 2
@@ -435,7 +436,8 @@ def entries_of(source: Servers, pattern: bytes, name: Optional[bytes]) -> List[E
     found: Dict[bytes, Entry] = {}
     plans: List[Entry] = []
     for key in keys:
-        entry = Entry(key, key if name is None else name, plan_at(source, key))
+        text = source.command(key, "TYPE", key) in TEXT
+        entry = Entry(key, key if name is None else name, plan_at(source, key) if text else None)
         if entry.plan is None:
             found[key] = entry
             continue
@@ -463,7 +465,7 @@ def keys_of(source: Servers, pattern: bytes) -> List[bytes]:
             cursor, keys = node.command("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
             kinds = node.commands([("TYPE", key) for key in keys]) if keys else []
             found.update(key for key, kind in zip(keys, kinds) if kind in (OURS, REDISBLOOM))
-            texts = [key for key, kind in zip(keys, kinds) if kind in (b"string", "string")]
+            texts = [key for key, kind in zip(keys, kinds) if kind in TEXT]
             words = [("GETRANGE", key, 0, len(plan) - 1) for key in texts]
             heads = node.commands(words) if texts else []
             found.update(key for key, head in zip(texts, heads) if head == plan)
