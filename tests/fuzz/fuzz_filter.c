@@ -6,6 +6,7 @@
 
 #include "../unit/memory.c"
 #include "core/header.h"
+#include "core/merge.h"
 #include "core/young.h"
 
 #define FORM_AT   28u /* in the header: form, then the number of items */
@@ -23,8 +24,9 @@ bool check_uint(uint64_t a, uint64_t b, const char *text, const char *file, int 
 struct world {
     const uint8_t *at, *end; /* of the input */
     struct memory *memory;
-    bool known[NNUMBERS]; /* answered to be new or known, in a string that is sound */
-    bool touched;         /* strings were, so that nobody knows how long they should be */
+    struct filter_options options; /* what it was made for */
+    bool known[NNUMBERS];          /* answered to be new or known, in a string that is sound */
+    bool touched;                  /* strings were, so that nobody knows how long they should be */
     size_t nasked;
     uint64_t now_ms;             /* of a filter with a window */
     uint64_t latest_ms;          /* the latest time at which it turned */
@@ -47,18 +49,18 @@ static struct memory *make(struct world *world) {
                                            128 << 10, 200 << 10, 1 << 20};
     static const double errors[] = {0.25, 0.01, 1e-4};
     const unsigned a = take(world), b = take(world);
-    const struct filter_options options = {.error = errors[b % 3],
-                                           .capacity = capacities[a % 7],
-                                           .expansion = b / 3 % 4,
-                                           .seed = b / 12,
-                                           .id = 7,
-                                           .shard_bytes = shard_bytes[a / 7 % 6],
-                                           .window = {.seconds = a >= 170 ? 3600 : 0,
-                                                      .nslices = 1 + a % 5,
-                                                      .sliding = a >= 210,
-                                                      .capacity = capacities[a % 7]},
-                                           .now_ms = world->now_ms = 1600000000000};
-    return memory_new(&options);
+    world->options = (struct filter_options){.error = errors[b % 3],
+                                             .capacity = capacities[a % 7],
+                                             .expansion = b / 3 % 4,
+                                             .seed = b / 12,
+                                             .id = 7,
+                                             .shard_bytes = shard_bytes[a / 7 % 6],
+                                             .window = {.seconds = a >= 170 ? 3600 : 0,
+                                                        .nslices = 1 + a % 5,
+                                                        .sliding = a >= 210,
+                                                        .capacity = capacities[a % 7]},
+                                             .now_ms = world->now_ms = 1600000000000};
+    return memory_new(&world->options);
 }
 
 /* ---- what must hold ---- */
@@ -261,9 +263,49 @@ static void fill(struct world *world) {
     memory_end(world->memory);
 }
 
+/* As BF.MERGE does: all that is sound goes into another filter, which has an item or two already
+ * and takes the place of this one. What is known of strings that nobody touched must be in it. */
+static void merge(struct world *world) {
+    if (descriptor_of(world)->window) return; /* tests/unit/test_merge.c has these */
+    struct memory *from = world->memory, *to = memory_new(&world->options);
+    struct descriptor *source = descriptor_of(world), *target = to->access.descriptor;
+    const uint32_t npieces = 1 + take(world) % 5;
+    world->nasked += 2000; /* what it costs */
+    char problem[320];
+    memory_add(to, "other", 0, take(world) % 64);
+    HOLDS(merge_extend(target, source, 0, problem, sizeof problem));
+    for (uint32_t i = 0; i < source->nlayers; i++) {
+        const struct layout *layout = &source->layers[i].layout;
+        struct merge_part part = {.to = merge_target(target, source, i), .from = i};
+        const uint32_t piece = (layout->nblocks + npieces - 1) / npieces;
+        HOLDS(part.to == i);
+        for (; part.shard < layout->nshards; part.shard++)
+            for (part.block = 0; part.block < layout->nblocks; part.block += part.nblocks) {
+                const uint32_t left = layout->nblocks - part.block;
+                part.nblocks = left < piece ? left : piece;
+                struct merge_gain gain = {0};
+                const enum merge_outcome outcome =
+                    merge_shard(&to->access, &from->access, &part, &gain);
+                HOLDS(outcome == MERGE_DONE || outcome == MERGE_FROM_LOST);
+                HOLDS(gain.nitems >= 0 && (gain.changed || gain.nitems == 0));
+                target->layers[part.to].nitems += (uint64_t)gain.nitems;
+                memory_end(to);
+                access_close(&from->access);
+                if (outcome != MERGE_DONE) break;
+            }
+    }
+    memory_free(from);
+    memory_nlost = 0;
+    world->memory = to;
+    world->touched = false;
+}
+
 static void operate(struct world *world) {
     const unsigned op = take(world);
     switch (op % 16) {
+    case 7:
+        merge(world);
+        break;
     case 8:
     case 9:
         batch(world, false);
