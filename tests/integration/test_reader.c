@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Runs the reader with these arguments, after the port of the server (0: none), and items on its
@@ -185,4 +186,27 @@ TEST(reader_reports_what_it_cannot_answer) {
     CHECK(strstr(run_reader(c->server->port, "--help", "", &status),
                  "BF.DESCRIPTOR and GETRANGE") != NULL);
     CHECK_INT(status, 0);
+}
+
+/* Slices that are over don't count, by the reader's own clock: a window of three decades holds what
+ * was added now, and not what was added in 1970. */
+TEST(reader_agrees_on_windows) {
+    const uint64_t now_ms = (uint64_t)time(NULL) * 1000;
+    server_clocks_begin_at(1000);
+    Server *s = server_start(NULL);
+    Client *c = s->client;
+    EXPECT(c, "+OK", "BF.RESERVE window 0.01 100 WINDOW 800000000 SLICES 8 SEED 1");
+    CHECK(command_batches(c, "BF.MADD", "window", "old", 0, 300) > 280);
+    server_set_clock(s, now_ms - 300000000000); /* dropped, two slices follow */
+    CHECK(command_batches(c, "BF.MADD", "window", "w", 0, 300) > 280);
+    server_set_clock(s, now_ms);
+    CHECK(command_batches(c, "BF.MADD", "window", "w", 300, 500) > 480);
+    check_same_answers(c, "window", "w", 1600, 700);
+    server_set_clock(s, 1000);
+    EXPECT(c, "*1 :1", "BF.INSERT past WINDOW 1000 SEED 1 ITEMS a");
+    int status;
+    EXPECT(c, ":1", "BF.EXISTS past a");
+    CHECK_STR(run_reader(s->port, "past a", "", &status), "0\n");
+    const char *info = run_reader(s->port, "--info past", "", &status);
+    CHECK(strstr(info, "window of 1000 seconds") && strstr(info, ", over"));
 }
