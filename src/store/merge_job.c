@@ -57,10 +57,10 @@ struct merge {
 
 /* ---- making one ---- */
 
-static RedisModuleString *copy_name(const RedisModuleString *name) {
+static void copy_name(const RedisModuleString *name, RedisModuleString **copy) {
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
-    return RedisModule_CreateString(NULL, text, length);
+    *copy = RedisModule_CreateString(NULL, text, length);
 }
 
 struct merge *merge_new(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **sources,
@@ -68,9 +68,9 @@ struct merge *merge_new(RedisModuleCtx *ctx, RedisModuleString *name, RedisModul
     struct merge *merge =
         RedisModule_Calloc(1, sizeof *merge + nsources * sizeof merge->sources[0]);
     merge->db = RedisModule_GetSelectedDb(ctx);
-    merge->name = copy_name(name);
+    copy_name(name, &merge->name);
     merge->nsources = nsources;
-    for (size_t i = 0; i < nsources; i++) merge->sources[i].name = copy_name(sources[i]);
+    for (size_t i = 0; i < nsources; i++) copy_name(sources[i], &merge->sources[i].name);
     return merge;
 }
 

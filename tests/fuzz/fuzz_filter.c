@@ -303,7 +303,7 @@ static void merge(struct world *world) {
 static void operate(struct world *world) {
     const unsigned op = take(world);
     switch (op % 16) {
-    case 7:
+    case 6:
         merge(world);
         break;
     case 8:
