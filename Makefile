@@ -82,8 +82,8 @@ chosen = $(if $(ONLY),$(shell ONLY='$(ONLY)' scripts/run-tests --list $(1)),$(1)
 build = +@$(MAKE) --no-print-directory $(if $(V),,-s) \
 	$(if $(findstring jobserver,$(MAKEFLAGS)),,-j$(or $(JOBS),$(shell nproc)))
 
-.PHONY: all build-fuzz run test unit integration soak crashtest build-tests test-clients test-servers \
-	test-upgrade 	fuzz fuzz-afl analyze demo demo-cluster worker \
+.PHONY: all build-fuzz run test unit integration soak crashtest build-tests test-clients \
+	test-servers test-upgrade fuzz fuzz-afl analyze demo demo-cluster worker \
 	deps format check-format check-rooms check-lines \
 	clean help FORCE
 .DELETE_ON_ERROR:
@@ -93,31 +93,48 @@ all: $(MODULE)
 
 help:
 	@echo 'make               build ./shardbloom.so (CC=clang for clang)'
-	@echo 'make run           start redis-server with the module (PORT=6379 DIR=./data SERVER=redis-server)'
+	@echo 'make run           start redis-server with the module'
+	@echo '                   (PORT=6379 DIR=./data SERVER=redis-server)'
 	@echo 'make test          unit and integration tests (SERVER=/path/to/redis-or-valkey-server)'
 	@echo 'make unit          only the unit tests; make integration: only the others'
 	@echo '                   ONLY=file or ONLY=file:test runs some of them, JOBS=n files at a time'
 	@echo 'make crashtest     kill a server ROUNDS=100 times during writes, and look for lost items'
-	@echo 'make fuzz          run every fuzz target (SECONDS=60 each, TARGET=name for one); make fuzz-afl: for AFL++'
-	@echo 'make test-clients  client libraries, tools and the Scrapy filter against a server with the module'
-	@echo 'make test-servers  integration tests on six servers, fetched by scripts/server (SERVERS="redis-8.6 valkey-9.1")'
-	@echo 'make test-upgrade  RDB and AOF of each of these servers, loaded by every other (SERVERS=...)'
-	@echo 'make soak          random commands against an exact set for SECONDS=600 (SEED=n repeats a run)'
-	@echo 'make demo          several Scrapy workers crawl a local site with one filter (PAGES=3000 WORKERS=3)'
-	@echo 'make demo-cluster  the same on a cluster that loses a primary and moves slots (PAGES=10000 WORKERS=3)'
-	@echo 'make worker        build build/worker, which prints the input lines that are new (examples/worker)'
-	@echo 'make bench         compare with PEER=/path/to/module.so, sets and SETBIT; takes over an hour (bench/README.md)'
-	@echo 'make bench-quick   the same on small filters: some minutes; make bench-latency: only the longest pauses'
+	@echo 'make fuzz          run every fuzz target (SECONDS=60 each, TARGET=name for one);'
+	@echo '                   make fuzz-afl: for AFL++'
+	@echo 'make test-clients  client libraries, tools and the Scrapy filter'
+	@echo '                   against a server with the module'
+	@echo 'make test-servers  integration tests on six servers, fetched by scripts/server'
+	@echo '                   (SERVERS="redis-8.6 valkey-9.1")'
+	@echo 'make test-upgrade  RDB and AOF of each of these servers, loaded by every other'
+	@echo '                   (SERVERS=...)'
+	@echo 'make soak          random commands against an exact set for SECONDS=600'
+	@echo '                   (SEED=n repeats a run)'
+	@echo 'make demo          several Scrapy workers crawl a local site with one filter'
+	@echo '                   (PAGES=3000 WORKERS=3)'
+	@echo 'make demo-cluster  the same on a cluster that loses a primary and moves slots'
+	@echo '                   (PAGES=10000 WORKERS=3)'
+	@echo 'make worker        build build/worker, which prints the input lines that are new'
+	@echo '                   (examples/worker)'
+	@echo 'make bench         compare with PEER=/path/to/module.so, sets and SETBIT;'
+	@echo '                   takes over an hour (bench/README.md)'
+	@echo 'make bench-quick   the same on small filters: some minutes;'
+	@echo '                   make bench-latency: only the longest pauses'
 	@echo 'make bench-compare compare two builds: MODULES="before=/path/to/old.so"'
-	@echo 'make bench-cluster a partitioned filter on 1, 2 and 3 nodes (ITEMS=10000000 ROUNDS=3): some minutes'
-	@echo 'make bench-window  filters that forget, beside as many layers and beside a filter per slice (PEER=...)'
+	@echo 'make bench-cluster a partitioned filter on 1, 2 and 3 nodes'
+	@echo '                   (ITEMS=10000000 ROUNDS=3): some minutes'
+	@echo 'make bench-window  filters that forget, beside as many layers'
+	@echo '                   and beside a filter per slice (PEER=...)'
 	@echo 'make bench-core    the core alone, without a server: ns and instructions per item'
 	@echo 'make analyze       static analysis: gcc -fanalyzer, cppcheck, clang-tidy'
-	@echo 'make format        format the sources; make check-format: fail if they are not, if a line is too'
-	@echo '                   long, or if an #include of src/ points up (make check-rooms)'
-	@echo 'make install       module, tools, manual pages and docs (DESTDIR, PREFIX=/usr/local); make uninstall'
-	@echo 'make deb           Debian packages, in build/deb; make test-package: try them on a clean Debian (root)'
-	@echo 'make test-image    build the container image (scripts/Containerfile) with buildah, and run it (root)'
+	@echo 'make format        format the sources; make check-format: fail if they are not,'
+	@echo '                   if a line is too long (make check-lines), or if an #include'
+	@echo '                   of src/ points up (make check-rooms)'
+	@echo 'make install       module, tools, manual pages and docs'
+	@echo '                   (DESTDIR, PREFIX=/usr/local); make uninstall'
+	@echo 'make deb           Debian packages, in build/deb;'
+	@echo '                   make test-package: try them on a clean Debian (root)'
+	@echo 'make test-image    build the container image (scripts/Containerfile)'
+	@echo '                   with buildah, and run it (root)'
 	@echo 'make deps          install the Debian packages needed for all of this'
 	@echo 'make clean         remove what make built (data in DIR stays)'
 	@echo 'SANITIZER=address  with any target: build and run under ASAN and UBSAN'
@@ -224,7 +241,8 @@ test-upgrade:
 	$(build) all
 	@tests/upgrade/matrix $(SERVERS)
 soak: all $(LOADED) $(VARIANT)/tests/integration/test_model
-	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) $(VARIANT)/tests/integration/test_model chosen_seed
+	@SOAK_SECONDS=$(or $(SECONDS),600) SEED=$(SEED) \
+		$(VARIANT)/tests/integration/test_model chosen_seed
 crashtest: all $(LOADED) $(VARIANT)/tests/integration/test_crash
 	@ONLY=test_crash TEST_TIMEOUT=86400 ROUNDS=$(or $(ROUNDS),100) \
 		scripts/run-tests $(filter %/test_crash,$^)
@@ -255,10 +273,12 @@ TIDY := clang-analyzer-*,-clang-analyzer-security.FloatLoopCounter
 TIDY := $(TIDY),-clang-analyzer-security.insecureAPI.Depr*
 analyze:
 	@for file in $(SRC); do \
-		gcc $(filter-out -MMD -MP,$(FLAGS)) -I. -O1 -fanalyzer -c -o /dev/null $$file || exit 1; done
+		gcc $(filter-out -MMD -MP,$(FLAGS)) -I. -O1 -fanalyzer -c -o /dev/null $$file || \
+			exit 1; done
 	cppcheck --quiet --std=c11 --enable=warning,performance,portability --error-exitcode=1 \
 		-D_GNU_SOURCE -I. -Isrc \
-		--suppress=internalAstError:src/commands/info.c --suppress=danglingLifetime:src/store/datatype.c \
+		--suppress=internalAstError:src/commands/info.c \
+		--suppress=danglingLifetime:src/store/datatype.c \
 		--suppress=returnDanglingLifetime:src/store/strings.c \
 		--suppress=zerodiv:src/core/sizing.c src
 	clang-tidy --quiet --checks='-*,$(TIDY)' --warnings-as-errors='*' $(SRC) \

@@ -268,9 +268,10 @@ def tables(data: Figures) -> str:
     out = "== the longest moments\n\n"
     if durations:
         out += (
-            f"SETRANGE of 8 MB, {len(durations)} times: typical {ms(statistics.median(durations))} ms, best "
-            f"{ms(min(durations))}, longest {ms(max(durations))}. Longest wait of a PING on an idle server: "
-            f"{ms(idle_us(data))}.\n\n"
+            f"SETRANGE of 8 MB, {len(durations)} times:"
+            f" typical {ms(statistics.median(durations))} ms, best {ms(min(durations))},"
+            f" longest {ms(max(durations))}."
+            f" Longest wait of a PING on an idle server: {ms(idle_us(data))}.\n\n"
         )
     out += longest_table(data, "command_us", "longest command, ms: best round (typical)")
     out += longest_table(data, "ping_us", "longest wait of a PING, ms: best round (typical)")

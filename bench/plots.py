@@ -70,7 +70,8 @@ def bars(path, title, ylabel, data, cases, names, measure, log=False):
     script += (
         "plot "
         + ", ".join(
-            f"$data using {i + 2}:xtic(1) title {quoted(data['titles'][n])} lc rgb '{colour(data, n)}'"
+            f"$data using {i + 2}:xtic(1) title {quoted(data['titles'][n])}"
+            f" lc rgb '{colour(data, n)}'"
             for i, n in enumerate(names)
         )
         + "\n"
@@ -89,8 +90,8 @@ def lines(path, title, xlabel, ylabel, data, series, log=False):
         script += block(f"s{i}", [f"{x} {y}" for x, y in points])
         nlabels[name] = nlabels.get(name, 0) + 1
         plotted.append(
-            f"$s{i} with linespoints lw {4 - nlabels[name]} pt {(7, 8, 4)[nlabels[name] - 1]} ps 1 lc rgb '{colour(data, name)}' "
-            f"title {quoted(data['titles'][name] + ' ' + label)}"
+            f"$s{i} with linespoints lw {4 - nlabels[name]} pt {(7, 8, 4)[nlabels[name] - 1]} ps 1"
+            f" lc rgb '{colour(data, name)}' title {quoted(data['titles'][name] + ' ' + label)}"
         )
     return gnuplot(script + "plot " + ", ".join(plotted) + "\n", path)
 
@@ -155,8 +156,8 @@ def distribution(path, data, group, capacity):
             block_name = f"d{len(plotted)}"
             script += block(block_name, [f"{x} {y / 1000}" for x, y in tail(figures)])
             plotted.append(
-                f"${block_name} with linespoints lw 2 dt {i + 1} pt {(7, 8, 4)[i]} ps 0.6 lc rgb '{colour(data, name)}' "
-                f"title {quoted(data['titles'][name] + ', ' + line)}"
+                f"${block_name} with linespoints lw 2 dt {i + 1} pt {(7, 8, 4)[i]} ps 0.6"
+                f" lc rgb '{colour(data, name)}' title {quoted(data['titles'][name] + ', ' + line)}"
             )
     if base:
         plotted.append(f"{base / 1000} lw 1 lc rgb '#000000' title 'a SETRANGE of 8 MB'")

@@ -49,7 +49,8 @@ class Progress:
     def prefix(self):
         filled = 20 * self.done // max(1, self.total)
         minutes, seconds = divmod(int(time.monotonic() - self.begin), 60)
-        return f"[{'#' * filled}{'.' * (20 - filled)}] {self.done}/{self.total} {minutes}:{seconds:02d}"
+        bar = "#" * filled + "." * (20 - filled)
+        return f"[{bar}] {self.done}/{self.total} {minutes}:{seconds:02d}"
 
 
 class Results:
@@ -143,7 +144,10 @@ def modules(text):
 def estimate(groups, bench):
     """A line that says how long it will take. Machines differ, and neighbours too."""
     minutes = sum(g.seconds(bench) for g in groups) / 60
-    return f"about {max(1, round(minutes))} minutes for {len(groups)} groups of cases and {len(bench.contestants)} contestants"
+    return (
+        f"about {max(1, round(minutes))} minutes for {len(groups)} groups of cases"
+        f" and {len(bench.contestants)} contestants"
+    )
 
 
 def main():

@@ -36,7 +36,10 @@ def about(bench, options):
         "cores": os.cpu_count(),
         "memory": first_match("/proc/meminfo", "MemTotal"),
         "kernel": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "server": f"{info.get('server_name', 'redis')} {info['redis_version']} ({info.get('mem_allocator', '')})",
+        "server": (
+            f"{info.get('server_name', 'redis')} {info['redis_version']}"
+            f" ({info.get('mem_allocator', '')})"
+        ),
         "modules": versions,
         "compiler": compiler.splitlines()[0] if compiler else "unknown",
         "flags": options.cflags,

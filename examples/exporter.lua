@@ -1,5 +1,6 @@
--- For prometheus-redis-exporter, which knows nothing of INFO bf by itself: -script /path/to/exporter.lua adds its fields
--- as redis_script_values{key="bf_items"} and so on.
+-- For prometheus-redis-exporter, which knows nothing of INFO bf by itself: with the option
+-- -script /path/to/exporter.lua it exports the fields as redis_script_values{key="bf_items"} and
+-- so on.
 local result = {}
 for name, value in redis.call("INFO", "bf"):gmatch("(bf_[%w_]+):(%d+)") do
     result[#result + 1] = name

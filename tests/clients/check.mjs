@@ -23,7 +23,9 @@ function within(promise) {
 // Whether the server knows a command: tests for one that it lacks are not registered.
 export function serverHas(command) {
     return new Promise((resolve, reject) => {
-        const socket = net.connect(port, '127.0.0.1', () => socket.write(`COMMAND INFO ${command}\r\n`));
+        const socket = net.connect(port, '127.0.0.1', () => {
+            socket.write(`COMMAND INFO ${command}\r\n`);
+        });
         socket.once('data', reply => {
             socket.destroy();
             resolve(!/^\*1\r\n[*$]-1\r\n/.test(reply.toString('latin1')));
@@ -38,7 +40,8 @@ export async function runAll() {
     const exact = tests.filter(t => t.name === only);
     let passed = 0, failed = 0;
     for (const { name, run } of exact.length ? exact : tests.filter(t => t.name.includes(only))) {
-        if (process.env.TEST_ANNOUNCE) console.log(`  run     ${name}`); // names the one that crashes or hangs
+        // Names the one that crashes or hangs.
+        if (process.env.TEST_ANNOUNCE) console.log(`  run     ${name}`);
         const start = performance.now();
         let problem;
         try {

@@ -1,9 +1,10 @@
 """A proxy before a server whose answers can be lost, kept back or made up.
 
-Faults(port) listens on a port of its own. It passes on commands one by one, and everything the server answers, unless it
-is told otherwise for the commands whose name is `command`:
+Faults(port) listens on a port of its own. It passes on commands one by one, and everything the
+server answers, unless it is told otherwise for the commands whose name is `command`:
 
-    cut(n)       the n-th such command from now on is carried out, and the connection closed instead of answered
+    cut(n)       the n-th such command from now on is carried out, and instead of an answer the
+                 connection is closed
     hold()       their answers are kept back, until release(); `held` is set when one is
     answer(...)  each text is the answer to one of them, which the server does not see
 """

@@ -1,15 +1,20 @@
-"""The well-known recipe for a Bloom filter on SETBIT, as crawlers run it: what BF.ADOPT must agree with bit for bit.
+"""The well-known recipe for a Bloom filter on SETBIT, as crawlers run it: what BF.ADOPT must agree
+with bit for bit.
 
-Written from its description: the value is the item's MD5 in hexadecimal, or the item itself where that is a fingerprint
-already; its first two digits modulo the number of blocks choose the string; each seed gives one bit. Here the bits of an item go out together, to save the tests time.
+Written from its description: the value is the item's MD5 in hexadecimal, or the item itself where
+that is a fingerprint already; its first two digits modulo the number of blocks choose the string;
+each seed gives one bit. Here the bits of an item go out together, to save the tests time.
 """
 
 import hashlib
 
 
 class Recipe:
-    def __init__(self, server, prefix="bloomfilter", blocks=None, bits=31, seeds=(5, 7, 11, 13, 31, 37, 61), md5=True):
-        self.server, self.prefix, self.blocks, self.bits, self.seeds, self.md5 = server, prefix, blocks, bits, seeds, md5
+    SEEDS = (5, 7, 11, 13, 31, 37, 61)
+
+    def __init__(self, server, prefix="bloomfilter", blocks=None, bits=31, seeds=SEEDS, md5=True):
+        self.server, self.prefix, self.blocks = server, prefix, blocks
+        self.bits, self.seeds, self.md5 = bits, seeds, md5
 
     def place(self, item):
         value = hashlib.md5(item.encode()).hexdigest() if self.md5 else item

@@ -1,7 +1,9 @@
-"""A scheduler with a queue in Redis, which calls a duplicate filter exactly as scrapy-redis's does, and is no part of it.
+"""A scheduler with a queue in Redis, which calls a duplicate filter exactly as scrapy-redis's does,
+and is no part of it.
 
-DUPEFILTER_CLASS.from_spider(spider) when it is opened; never open() nor close(); request_seen() and log() for requests
-without dont_filter; clear() at the end unless SCHEDULER_PERSIST is set, and at the start with SCHEDULER_FLUSH_ON_START.
+DUPEFILTER_CLASS.from_spider(spider) when it is opened; never open() nor close(); request_seen() and
+log() for requests without dont_filter; clear() at the end unless SCHEDULER_PERSIST is set, and at
+the start with SCHEDULER_FLUSH_ON_START.
 """
 
 import pickle

@@ -1,5 +1,5 @@
-"""Runs the unit tests of a module, one line for each in the words of tests/check.h, so that scripts/run-tests can count.
-A skipped test counts for nothing."""
+"""Runs the unit tests of a module, one line for each in the words of tests/check.h, so that
+scripts/run-tests can count. A skipped test counts for nothing."""
 import os
 import sys
 import time

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""BF.ADOPT against the recipe that writes such bitmaps: both work on one server, and each must see what the other did,
-down to the last bit and the length of the strings."""
+"""BF.ADOPT against the recipe that writes such bitmaps: both work on one server, and each must see
+what the other did, down to the last bit and the length of the strings."""
 
 import hashlib
 import random
@@ -15,12 +15,19 @@ from result import run_tests
 VARIANTS = {
     "default": (dict(), []),
     "blocks": (dict(blocks=5, bits=20), ["BLOCKS", 5, "BITS", 20]),
-    "all_blocks": (dict(prefix="seen:", blocks=256, bits=12), ["PREFIX", "seen:", "BLOCKS", 256, "BITS", 12]),
+    "all_blocks": (
+        dict(prefix="seen:", blocks=256, bits=12),
+        ["PREFIX", "seen:", "BLOCKS", 256, "BITS", 12],
+    ),
     "one_block": (dict(blocks=1, bits=18), ["BLOCKS", 1, "BITS", 18]),
-    "plugin": (dict(prefix="spider:bloomfilter", bits=22, seeds=range(6), md5=False),
-               ["PREFIX", "spider:bloomfilter", "BITS", 22, "SEEDS", 6, 0, 1, 2, 3, 4, 5, "DIGEST", "NONE"]),
-    "odd_seeds": (dict(bits=16, seeds=(0, 3, 2**31, 2**63 + 1, 2**64 - 1)),
-                  ["BITS", 16, "SEEDS", 5, 0, 3, 2**31, 2**63 + 1, 2**64 - 1]),
+    "plugin": (
+        dict(prefix="spider:bloomfilter", bits=22, seeds=range(6), md5=False),
+        ["PREFIX", "spider:bloomfilter", "BITS", 22, "SEEDS", 6, *range(6), "DIGEST", "NONE"],
+    ),
+    "odd_seeds": (
+        dict(bits=16, seeds=(0, 3, 2**31, 2**63 + 1, 2**64 - 1)),
+        ["BITS", 16, "SEEDS", 5, 0, 3, 2**31, 2**63 + 1, 2**64 - 1],
+    ),
 }
 
 
@@ -36,7 +43,9 @@ class Adopt(unittest.TestCase):
         self.redis = self.server.redis
 
     def recipes(self, name):
-        """The recipe on the real strings, how to adopt them, and the recipe on a shadow of them that nobody else writes."""
+        """The recipe on the real strings, how to adopt them, and the recipe on a shadow of them
+        that nobody else writes.
+        """
         parameters, words = VARIANTS[name]
         shadow = dict(parameters, prefix="shadow:" + parameters.get("prefix", "bloomfilter"))
         return Recipe(self.redis, **parameters), words, Recipe(self.redis, **shadow)
@@ -45,7 +54,9 @@ class Adopt(unittest.TestCase):
         numbers = [""] if real.blocks is None else range(real.blocks)
         for number in numbers:
             a, b = (self.redis.get("%s%s" % (r.prefix, number)) for r in (real, shadow))
-            self.assertTrue(a == b, "string %s: %s and %s bytes" % (number, a and len(a), b and len(b)))
+            self.assertTrue(
+                a == b, "string %s: %s and %s bytes" % (number, a and len(a), b and len(b))
+            )
 
     def both_directions(self, name, n=100):
         real, words, shadow = self.recipes(name)
@@ -61,7 +72,9 @@ class Adopt(unittest.TestCase):
             self.assertEqual(self.redis.execute_command("BF.ADD", "f", b), expected)
             shadow.insert(b)
             self.assertTrue(real.contains(b))
-            self.assertEqual(self.redis.execute_command("BF.EXISTS", "f", a), int(shadow.contains(a)))
+            self.assertEqual(
+                self.redis.execute_command("BF.EXISTS", "f", a), int(shadow.contains(a))
+            )
             real.insert(a)
             shadow.insert(a)
             self.assertEqual(self.redis.execute_command("BF.EXISTS", "f", a), 1)
@@ -130,7 +143,9 @@ class Adopt(unittest.TestCase):
         shadow.insert("")
         for expected in (1, 0, 0):
             self.assertEqual(self.redis.execute_command("BF.ADD", "f", ""), expected)
-            self.assertEqual(self.redis.execute_command("BF.EXISTS", "f", ""), int(real.contains("")))
+            self.assertEqual(
+                self.redis.execute_command("BF.EXISTS", "f", ""), int(real.contains(""))
+            )
         self.assertEqual(self.redis.execute_command("BF.CARD", "f"), 1)
         self.assert_same_bits(real, shadow)
 

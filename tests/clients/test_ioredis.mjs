@@ -1,12 +1,13 @@
 #!/usr/bin/env node
-// ioredis has no methods for BF.*: people use call(). It speaks RESP3 unless told otherwise, but shows replies in the
-// forms of RESP2 unless told otherwise.
+// ioredis has no methods for BF.*: people use call(). It speaks RESP3 unless told otherwise, but
+// shows replies in the forms of RESP2 by default.
 import { assert, port, runAll, serverHas, test } from './check.mjs';
 import { readFileSync } from 'node:fs';
 import { Redis } from 'ioredis';
 
 async function withClient(options, run) {
-    const client = new Redis({ port, host: '127.0.0.1', retryStrategy: null, maxRetriesPerRequest: 0, ...options });
+    const settings = { port, host: '127.0.0.1', retryStrategy: null, maxRetriesPerRequest: 0 };
+    const client = new Redis({ ...settings, ...options });
     client.on('error', () => {});
     try {
         await client.flushall();
@@ -16,7 +17,8 @@ async function withClient(options, run) {
     }
 }
 
-const { version } = JSON.parse(readFileSync(new URL('node_modules/ioredis/package.json', import.meta.url)));
+const about = new URL('node_modules/ioredis/package.json', import.meta.url);
+const { version } = JSON.parse(readFileSync(about));
 const hasChunks = await serverHas('BF.SCANDUMP');
 
 for (const protocol of [2, 3]) {
@@ -36,17 +38,21 @@ for (const protocol of [2, 3]) {
     check('batches', async client => {
         assert.deepEqual(await client.call('BF.MADD', 'k', 'a', 'b', 'a'), [1, 1, 0]);
         assert.deepEqual(await client.call('BF.MEXISTS', 'k', ['a', 'c']), [1, 0]);
-        assert.deepEqual(await client.call('BF.INSERT', 'l', 'CAPACITY', 10, 'ERROR', 0.001, 'SEED', 1,
-            'ITEMS', 'a', 'b'), [1, 1]);
+        const options = ['CAPACITY', 10, 'ERROR', 0.001, 'SEED', 1];
+        const inserted = await client.call('BF.INSERT', 'l', ...options, 'ITEMS', 'a', 'b');
+        assert.deepEqual(inserted, [1, 1]);
     });
 
     check('info', async client => {
         await client.call('BF.RESERVE', 'k', '0.01', '100', 'NONSCALING');
         const info = await client.call('BF.INFO', 'k');
-        assert.deepEqual([...info.slice(0, 3), ...info.slice(4)],
-            ['Capacity', 100, 'Size', 'Number of filters', 1, 'Number of items inserted', 0, 'Expansion rate', null]);
+        assert.deepEqual([...info.slice(0, 3), ...info.slice(4)], [
+            'Capacity', 100, 'Size', 'Number of filters', 1,
+            'Number of items inserted', 0, 'Expansion rate', null,
+        ]);
         assert.ok(Number.isInteger(info[3]));
-        assert.deepEqual(await client.call('BF.INFO', 'k', 'CAPACITY'), protocol === 2 ? [100] : ['Capacity', 100]);
+        assert.deepEqual(await client.call('BF.INFO', 'k', 'CAPACITY'),
+            protocol === 2 ? [100] : ['Capacity', 100]);
     });
 
     check('an array with an error in it', async client => {
@@ -59,9 +65,10 @@ for (const protocol of [2, 3]) {
 
     check('pipelines, transactions, bytes', async client => {
         const item = Buffer.from([0, 255, 13, 10]);
-        assert.deepEqual(await client.pipeline().call('BF.ADD', 'k', item).call('BF.EXISTS', 'k', item).exec(),
-            [[null, 1], [null, 1]]);
-        assert.deepEqual(await client.multi().call('BF.ADD', 'k', 'b').call('BF.CARD', 'k').exec(), [[null, 1], [null, 2]]);
+        const pipeline = client.pipeline().call('BF.ADD', 'k', item).call('BF.EXISTS', 'k', item);
+        assert.deepEqual(await pipeline.exec(), [[null, 1], [null, 1]]);
+        const transaction = client.multi().call('BF.ADD', 'k', 'b').call('BF.CARD', 'k');
+        assert.deepEqual(await transaction.exec(), [[null, 1], [null, 2]]);
     });
 
     if (hasChunks) check('chunks', async client => {

@@ -4,8 +4,12 @@ import { assert, port, runAll, serverHas, test } from './check.mjs';
 import { readFileSync } from 'node:fs';
 
 // The five numbers of BF.INFO: version 4 names them itself, later ones pass the server's names on.
-const INFO_NAMES_4 = ['capacity', 'size', 'numberOfFilters', 'numberOfInsertedItems', 'expansionRate'];
-const INFO_NAMES = ['Capacity', 'Size', 'Number of filters', 'Number of items inserted', 'Expansion rate'];
+const INFO_NAMES_4 = [
+    'capacity', 'size', 'numberOfFilters', 'numberOfInsertedItems', 'expansionRate',
+];
+const INFO_NAMES = [
+    'Capacity', 'Size', 'Number of filters', 'Number of items inserted', 'Expansion rate',
+];
 
 const variants = [
     { alias: 'redis-4', options: {}, infoNames: INFO_NAMES_4 },
@@ -15,10 +19,11 @@ const variants = [
     { alias: 'redis-6', options: { RESP: 3 }, infoNames: INFO_NAMES },
 ];
 
-// Connects, empties the server, runs, disconnects. An error on the connection itself fails the test.
+// Connects, empties the server, runs, disconnects. An error of the connection fails the test.
 async function withClient({ alias, options }, run) {
     const redis = await import(alias);
-    const client = redis.createClient({ socket: { port, host: '127.0.0.1', reconnectStrategy: false }, ...options });
+    const socket = { port, host: '127.0.0.1', reconnectStrategy: false };
+    const client = redis.createClient({ socket, ...options });
     client.on('error', () => {});
     await client.connect();
     try {
@@ -43,7 +48,8 @@ function forBytes({ alias }, client, redis) {
 
 for (const variant of variants) {
     const { alias, options, infoNames } = variant;
-    const { version } = JSON.parse(readFileSync(new URL(`node_modules/${alias}/package.json`, import.meta.url)));
+    const about = new URL(`node_modules/${alias}/package.json`, import.meta.url);
+    const { version } = JSON.parse(readFileSync(about));
     const title = `redis@${version}${options.RESP ? ` RESP${options.RESP}` : ''}`;
     const check = (name, run) =>
         test(`${title}: ${name}`, () => withClient(variant, run));
@@ -80,16 +86,18 @@ for (const variant of variants) {
         assert.deepEqual(await client.bf.mExists('none', ['a', 'b']), [false, false]);
     });
 
-    // Seven hashes in blocks of 512 bits: that c is taken for a or b has a probability of (14 / 512)^7 < 1e-10.
+    // Seven hashes in blocks of 512 bits: c is taken for a or b with a probability of
+    // (14 / 512)^7 < 1e-10.
     check('insert', async client => {
-        assert.deepEqual(await client.bf.insert('k', ['a', 'b'], { CAPACITY: 1000, ERROR: 0.001, EXPANSION: 3 }),
-            [true, true]);
-        assert.deepEqual(await client.bf.insert('k', ['a', 'c'], { NOCREATE: true }), [false, true]);
+        const wanted = { CAPACITY: 1000, ERROR: 0.001, EXPANSION: 3 };
+        assert.deepEqual(await client.bf.insert('k', ['a', 'b'], wanted), [true, true]);
+        assert.deepEqual(await client.bf.insert('k', ['a', 'c'], { NOCREATE: true }),
+            [false, true]);
         assert.deepEqual(await client.bf.insert('one', 'a', { NONSCALING: true }), [true]);
         await assert.rejects(client.bf.insert('none', ['a'], { NOCREATE: true }), /ERR not found/);
     });
 
-    // Six hashes in blocks of 512 bits: that b is taken for a has a probability of (6 / 512)^6 < 1e-11.
+    // Six hashes in blocks of 512 bits: b is taken for a with a probability of (6 / 512)^6 < 1e-11.
     check('info', async client => {
         await client.bf.reserve('k', 0.01, 1000, { EXPANSION: 3 });
         await client.bf.mAdd('k', ['a', 'b']);
@@ -116,9 +124,10 @@ for (const variant of variants) {
     });
 
     check('transactions and scripts', async client => {
-        const replies = await client.multi().bf.add('k', 'a').bf.exists('k', 'a').bf.card('k').exec();
-        assert.deepEqual(replies, [true, true, 1]);
-        assert.equal(await client.eval("return redis.call('BF.ADD', KEYS[1], ARGV[1])", { keys: ['k'], arguments: ['b'] }), 1);
+        const transaction = client.multi().bf.add('k', 'a').bf.exists('k', 'a').bf.card('k');
+        assert.deepEqual(await transaction.exec(), [true, true, 1]);
+        const script = "return redis.call('BF.ADD', KEYS[1], ARGV[1])";
+        assert.equal(await client.eval(script, { keys: ['k'], arguments: ['b'] }), 1);
     });
 
     check('bytes as items', async client => {

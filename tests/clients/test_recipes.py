@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""docs/recipes.md: the code of the page is taken from it and run, and its table is compared with BF.PLAN."""
+"""docs/recipes.md: runs the code of the page, and compares its table with BF.PLAN."""
 
 import os
 import re
@@ -42,7 +42,9 @@ class Recipes(unittest.TestCase):
         npages, fetched, lock = 2000, [], threading.Lock()
 
         def links(n):
-            return ["/%d" % (t % npages) for t in (3 * n + 1, 3 * n + 2, 3 * n + 3, n * 7, n * n, 0, n)]
+            return [
+                "/%d" % (t % npages) for t in (3 * n + 1, 3 * n + 2, 3 * n + 3, n * 7, n * n, 0, n)
+            ]
 
         with self.assertLogs(level="WARNING"):
             self.assertEqual(page["offer"](self.r, ["/0", "/0"], 100000, "1e-9"), 1)
@@ -145,7 +147,8 @@ class Recipes(unittest.TestCase):
         self.assertTrue(0 < self.r.ttl("visitors:2024-05-01") <= 40 * 86400)
         self.r.expire("visitors:2024-05-01", 100)
         page["visit"](self.r, "2024-05-01", "zoe")
-        self.assertLessEqual(self.r.ttl("visitors:2024-05-01"), 100)  # later visits do not prolong it
+        # Later visits do not prolong it.
+        self.assertLessEqual(self.r.ttl("visitors:2024-05-01"), 100)
 
     def test_visitors_are_counted_within_the_error(self):
         page = recipe("visitors")
@@ -162,8 +165,9 @@ class Recipes(unittest.TestCase):
         bad = ["bad%d.example" % n for n in range(3000)]
         good = ["good%d.example" % n for n in range(60000)]
         page["load_blacklist"](self.r, bad, good)
-        # The seed is random. Some 28 mistakes are to be expected (measured), at most 60 by the promise of 0.001: none has a
-        # probability of exp(-28) < 1e-12, 200 have one below exp(-60) * (60 * e / 200)^200 < 1e-43.
+        # The seed is random. Some 28 mistakes are to be expected (measured), at most 60 by the
+        # promise of 0.001: none has a probability of exp(-28) < 1e-12, 200 have one below
+        # exp(-60) * (60 * e / 200)^200 < 1e-43.
         self.assertGreater(self.r.scard("whitelist"), 0)
         self.assertLess(self.r.scard("whitelist"), 200)
         self.assertTrue(all(page["blocked"](self.r, host) for host in bad[:200]))
@@ -186,19 +190,31 @@ class Recipes(unittest.TestCase):
         page["build"](self.r, database)
         for n in range(100):
             page["store"](self.r, database, "key%d" % n, n)
-        self.assertEqual([page["look_up"](self.r, database, "key%d" % n) for n in range(100)], list(range(100)))
+        self.assertEqual(
+            [page["look_up"](self.r, database, "key%d" % n) for n in range(100)], list(range(100))
+        )
         database.searches = 0
-        self.assertEqual([page["look_up"](self.r, database, "absent%d" % n) for n in range(1000)], [None] * 1000)
-        # The seed is random, the promise 0.01: 10 on average, 50 with a probability below exp(-10) * (10 * e / 50)^50 < 1e-17.
+        self.assertEqual(
+            [page["look_up"](self.r, database, "absent%d" % n) for n in range(1000)], [None] * 1000
+        )
+        # The seed is random, the promise 0.01: 10 on average, 50 with a probability below
+        # exp(-10) * (10 * e / 50)^50 < 1e-17.
         self.assertLess(database.searches, 50)
-        self.r.delete("{keys}")  # lost: nothing is denied, and storing does not make one that knows too little
+        # Lost: nothing is denied, and storing does not make one that knows too little.
+        self.r.delete("{keys}")
         page["store"](self.r, database, "key100", 100)
-        self.assertEqual([page["look_up"](self.r, database, "key%d" % n) for n in range(101)], list(range(101)))
+        self.assertEqual(
+            [page["look_up"](self.r, database, "key%d" % n) for n in range(101)], list(range(101))
+        )
         page["build"](self.r, database)
         database.searches = 0
-        self.assertEqual([page["look_up"](self.r, database, "absent%d" % n) for n in range(1000)], [None] * 1000)
+        self.assertEqual(
+            [page["look_up"](self.r, database, "absent%d" % n) for n in range(1000)], [None] * 1000
+        )
         self.assertLess(database.searches, 50)
-        self.assertEqual([page["look_up"](self.r, database, "key%d" % n) for n in range(101)], list(range(101)))
+        self.assertEqual(
+            [page["look_up"](self.r, database, "key%d" % n) for n in range(101)], list(range(101))
+        )
         self.server.kill()
         self.assertEqual(page["look_up"](self.r, database, "key7"), 7)
 
@@ -208,7 +224,7 @@ class Recipes(unittest.TestCase):
         database = {"key%d" % n: n for n in range(3000)}
 
         class Meanwhile:
-            """The client of build(); before each of its commands a key is stored by somebody else."""
+            """The client of build(); before each of its commands somebody else stores a key."""
 
             def __init__(self, r):
                 self.r, self.nstored = r, 0
@@ -224,7 +240,11 @@ class Recipes(unittest.TestCase):
         self.assertTrue(all(self.r.execute_command("BF.MEXISTS", "{keys}", *database)))
 
     def test_sizes(self):
-        rows = re.findall(r"^\| 10\^(\d+) \| (\S+) \| (\S+) \| (\d+) \| (\S+) \| (\S+) (\wB) \| (\S+) (\wB) \|$", PAGE, re.M)
+        rows = re.findall(
+            r"^\| 10\^(\d+) \| (\S+) \| (\S+) \| (\d+) \| (\S+) \| (\S+) (\wB) \| (\S+) (\wB) \|$",
+            PAGE,
+            re.M,
+        )
         self.assertEqual(len(rows), 20)
         units = {"MB": 1e6, "GB": 1e9, "TB": 1e12}
         for power, error, nbits, nprobes, per_url, memory, unit, as_set, set_unit in rows:
@@ -243,8 +263,9 @@ class Recipes(unittest.TestCase):
             self.skipTest("another server")
         n = 100000
         for at in range(0, n, 1000):
-            self.r.sadd("set", *("https://www.example%03d.com/section/%02d/article-%08d.html" % (i % 500, i % 97, i)
-                                 for i in range(at, at + 1000)))
+            url = "https://www.example%03d.com/section/%02d/article-%08d.html"
+            numbers = range(at, at + 1000)
+            self.r.sadd("set", *(url % (i % 500, i % 97, i) for i in numbers))
         nbytes = self.r.memory_usage("set", samples=0) / n
         self.assertTrue(86 <= nbytes <= 106, nbytes)
 

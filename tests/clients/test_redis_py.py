@@ -42,8 +42,11 @@ class BloomTest(unittest.TestCase):
         self.assertEqual(self.bf.mexists("none", "a", "b"), [0, 0])
 
     def test_insert(self):
-        # Seven hashes in blocks of 512 bits: that c is taken for a or b has a probability of (14 / 512)^7 < 1e-10.
-        self.assertEqual(self.bf.insert("k", ["a", "b"], capacity=1000, error=0.001, expansion=2), [1, 1])
+        # Seven hashes in blocks of 512 bits: c is taken for a or b with a probability of
+        # (14 / 512)^7 < 1e-10.
+        self.assertEqual(
+            self.bf.insert("k", ["a", "b"], capacity=1000, error=0.001, expansion=2), [1, 1]
+        )
         self.assertEqual(self.bf.insert("k", ["a", "c"], noCreate=True), [0, 1])
         self.assertEqual(self.bf.insert("l", ["a"], noScale=True), [1])
         with self.assertRaisesRegex(redis.ResponseError, "not found"):
@@ -53,7 +56,9 @@ class BloomTest(unittest.TestCase):
         self.bf.create("k", 0.001, 1000, expansion=3)
         self.bf.madd("k", "a", "b")
         info = self.bf.info("k")
-        self.assertEqual((info.capacity, info.filterNum, info.insertedNum, info.expansionRate), (1000, 1, 2, 3))
+        self.assertEqual(
+            (info.capacity, info.filterNum, info.insertedNum, info.expansionRate), (1000, 1, 2, 3)
+        )
         self.assertGreater(info.size, 100)  # two items in a table
         self.bf.create("fixed", 0.01, 10, noScale=True)
         self.assertIsNone(self.bf.info("fixed").expansionRate)
@@ -66,7 +71,10 @@ class BloomTest(unittest.TestCase):
         self.bf.madd("k", "a", "b")
         lines = [str(line) for line in self.bf.execute_command("bf.debug", "k")]
         self.assertIn("size:2", lines[0])
-        self.assertRegex(lines[1], "bytes:[0-9]+ bits:[0-9]+ hashes:[0-9]+ hashwidth:64 capacity:1000 size:2 ratio:")
+        self.assertRegex(
+            lines[1],
+            "bytes:[0-9]+ bits:[0-9]+ hashes:[0-9]+ hashwidth:64 capacity:1000 size:2 ratio:",
+        )
 
     def test_card(self):
         # Debian's version has no method for it, newer ones do.
@@ -113,7 +121,9 @@ class BloomTest(unittest.TestCase):
             self.assertIn(self.bf.loadchunk("to", at, chunk), ("OK", b"OK"))
         self.assertEqual(self.bf.mexists("to", *items), [1] * len(items))
         self.assertEqual(self.bf.info("to").insertedNum, self.bf.info("from").insertedNum)
-        self.assertEqual(self.bf.execute_command("bf.debug", "to"), self.bf.execute_command("bf.debug", "from"))
+        self.assertEqual(
+            self.bf.execute_command("bf.debug", "to"), self.bf.execute_command("bf.debug", "from")
+        )
 
 
 class DecodingBloomTest(BloomTest):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""shardbloom.scrapy: the duplicate filter alone, and in real Scrapy processes that crawl a real site together."""
+"""shardbloom.scrapy: the duplicate filter alone, and in Scrapy processes that crawl one site."""
 
 import json
 import logging
@@ -97,8 +97,11 @@ class DupeFilter(DupeFilterTest):
         for n in range(10):
             bloom.request_seen(scrapy.Request("http://a/%d" % (n % 4)))
         after = self.server.redis.info("commandstats")
-        changed = {name: stats["calls"] - calls.get(name, {"calls": 0})["calls"] for name, stats in after.items()
-                   if stats["calls"] != calls.get(name, {"calls": 0})["calls"]}
+        changed = {
+            name: stats["calls"] - calls.get(name, {"calls": 0})["calls"]
+            for name, stats in after.items()
+            if stats["calls"] != calls.get(name, {"calls": 0})["calls"]
+        }
         changed.pop("cmdstat_info", None)
         self.assertEqual(changed, {"cmdstat_bf.insert": 10})
 
@@ -108,7 +111,9 @@ class DupeFilter(DupeFilterTest):
         first.open()
         second.open()
         first.open()
-        self.assertEqual(self.server.redis.execute_command("BF.INFO", "news:seen", "CAPACITY"), [5000])
+        self.assertEqual(
+            self.server.redis.execute_command("BF.INFO", "news:seen", "CAPACITY"), [5000]
+        )
         self.assertFalse(first.request_seen(scrapy.Request("http://a/")))
         self.assertTrue(second.request_seen(scrapy.Request("http://a/")))
 
@@ -121,21 +126,29 @@ class DupeFilter(DupeFilterTest):
     def test_options(self):
         bloom, _ = self.filter(BLOOM_OPTIONS="EXPANSION 4")
         bloom.request_seen(scrapy.Request("http://a/"))
-        self.assertEqual(self.server.redis.execute_command("BF.INFO", "news:seen", "EXPANSION"), [4])
+        self.assertEqual(
+            self.server.redis.execute_command("BF.INFO", "news:seen", "EXPANSION"), [4]
+        )
 
     def test_batches(self):
         bloom, crawler = self.filter()
         bloom.open()
         bloom.request_seen(scrapy.Request("http://a/1"))
-        urls = ["http://a/%d" % n for n in (1, 2, 2, 3, 1)] + ["http://b/%d" % n for n in range(1200)]
+        urls = ["http://a/%d" % n for n in (1, 2, 2, 3, 1)]
+        urls += ["http://b/%d" % n for n in range(1200)]
         always = scrapy.Request("http://a/1", dont_filter=True)
         found = list(bloom.unseen([always] + [scrapy.Request(url) for url in urls]))
-        self.assertEqual(sorted(r.url for r in found), sorted(["http://a/1", "http://a/2", "http://a/3"] + urls[5:]))
+        self.assertEqual(
+            sorted(r.url for r in found),
+            sorted(["http://a/1", "http://a/2", "http://a/3"] + urls[5:]),
+        )
         self.assertEqual(list(bloom.unseen(scrapy.Request(url) for url in urls)), [])
         self.assertEqual(self.count(crawler, "new"), 1203)
 
     def test_what_unseen_found_is_asked_for_once(self):
-        """The scheduler lets it through; but not what was made of it: a redirection, or a link that took over its meta."""
+        """The scheduler lets it through; but not what was made of it: a redirection, or a link that
+        took over its meta.
+        """
         bloom, _ = self.filter()
         request, = bloom.unseen([scrapy.Request("http://a/", meta={"mine": 1})])
         self.assertFalse(request.dont_filter)
@@ -172,7 +185,9 @@ class DupeFilter(DupeFilterTest):
         self.assertEqual((self.count(crawler, "created"), self.count(crawler, "vanished")), (2, 1))
         self.assertEqual(self.capacity(), 54321)
         self.server.redis.delete("news:seen")
-        self.assertEqual(len(list(bloom.unseen([scrapy.Request("http://a/"), scrapy.Request("http://b/")]))), 2)
+        self.assertEqual(
+            len(list(bloom.unseen([scrapy.Request("http://a/"), scrapy.Request("http://b/")]))), 2
+        )
         self.assertEqual((self.count(crawler, "vanished"), self.capacity()), (2, 54321))
 
     def test_deleted(self):
@@ -198,7 +213,9 @@ class DupeFilter(DupeFilterTest):
             bloom.request_seen(scrapy.Request("http://a/%d" % n))
         self.server.kill()
         answers = []
-        asker = threading.Thread(target=lambda: answers.append(bloom.request_seen(scrapy.Request("http://a/new"))))
+        asker = threading.Thread(
+            target=lambda: answers.append(bloom.request_seen(scrapy.Request("http://a/new")))
+        )
         asker.start()
         end = time.monotonic() + server.WAIT
         while self.count(crawler, "errors") == 0 and time.monotonic() < end:
@@ -206,12 +223,14 @@ class DupeFilter(DupeFilterTest):
         self.server.start()
         asker.join()
         self.assertEqual(answers, [False])
-        self.assertTrue(all(bloom.request_seen(scrapy.Request("http://a/%d" % n)) for n in range(100)))
+        self.assertTrue(
+            all(bloom.request_seen(scrapy.Request("http://a/%d" % n)) for n in range(100))
+        )
         self.assertGreater(self.count(crawler, "errors"), 0)
         self.assertEqual(crawler.engine.closed, [])
 
     def test_a_doubtful_answer_is_crawled(self):
-        """The connection breaks behind a command that was carried out: the repeated one says seen."""
+        """The connection breaks after a command was carried out: the repeated one says seen."""
         faults = Faults(self.server.port)
         self.addCleanup(faults.close)
         direct = {"BLOOM_URL": "redis://127.0.0.1:%d" % faults.port}
@@ -232,10 +251,13 @@ class DupeFilter(DupeFilterTest):
     def test_not_yet_is_tried_again(self):
         faults = Faults(self.server.port)
         self.addCleanup(faults.close)
-        bloom, crawler = self.filter(BLOOM_URL="redis://127.0.0.1:%d" % faults.port, BLOOM_RETRIES=4)
+        bloom, crawler = self.filter(
+            BLOOM_URL="redis://127.0.0.1:%d" % faults.port, BLOOM_RETRIES=4
+        )
         bloom.request_seen(scrapy.Request("http://a/"))
         faults.answer("-LOADING data", "-READONLY replica", "-CLUSTERDOWN down", "-BUSY script")
-        self.assertTrue(bloom.request_seen(scrapy.Request("http://a/")))  # not doubtful: nothing had been done
+        # Not doubtful: nothing had been done.
+        self.assertTrue(bloom.request_seen(scrapy.Request("http://a/")))
         self.assertEqual((self.count(crawler, "errors"), self.count(crawler, "doubtful")), (4, 0))
         faults.answer(*["-LOADING data"] * 6)  # that is waited for as long as it takes
         self.assertTrue(bloom.request_seen(scrapy.Request("http://a/")))
@@ -244,7 +266,10 @@ class DupeFilter(DupeFilterTest):
     def test_try_again_is_tried_again(self):
         bloom, crawler = self.filter()
         bloom.open()
-        client, replies = bloom.filter.client, [TryAgainError("TRYAGAIN"), TryAgainError("TRYAGAIN")]
+        client, replies = bloom.filter.client, [
+            TryAgainError("TRYAGAIN"),
+            TryAgainError("TRYAGAIN"),
+        ]
         execute = client.execute_command
 
         def execute_later(*command):
@@ -258,13 +283,15 @@ class DupeFilter(DupeFilterTest):
         self.assertEqual((self.count(crawler, "errors"), self.count(crawler, "doubtful")), (2, 0))
 
     def test_lost_server_closes_the_spider(self):
-        """What is not known to be seen goes to the scheduler, which may keep it for the next start."""
+        """What isn't known to be seen goes to the scheduler; it may keep it for the next start."""
         bloom, crawler = self.filter()
         bloom.open()
         self.server.kill()
         self.assertFalse(bloom.request_seen(scrapy.Request("http://a/")))
         self.assertFalse(bloom.request_seen(scrapy.Request("http://b/")))
-        self.assertEqual([r.url for r in bloom.unseen([scrapy.Request("http://c/")] * 2)], ["http://c/"])
+        self.assertEqual(
+            [r.url for r in bloom.unseen([scrapy.Request("http://c/")] * 2)], ["http://c/"]
+        )
         self.assertEqual(crawler.engine.closed, ["bloom_lost"])
         self.assertEqual((self.count(crawler, "errors"), self.count(crawler, "unasked")), (3, 3))
 
@@ -319,7 +346,11 @@ class DupeFilter(DupeFilterTest):
         self.server.redis = self.server.client(password="secret")
 
     def test_settings_that_are_wrong(self):
-        for settings in ({"BLOOM_ON_LOST": "whatever"}, {"BLOOM_FINGERPRINT": "md5"}, {"BLOOM_URL": "http://a/"}):
+        for settings in (
+            {"BLOOM_ON_LOST": "whatever"},
+            {"BLOOM_FINGERPRINT": "md5"},
+            {"BLOOM_URL": "http://a/"},
+        ):
             with self.assertRaises(NotConfigured):
                 self.filter(**settings)
         self.server.redis.set("news:seen", "x")
@@ -329,8 +360,24 @@ class DupeFilter(DupeFilterTest):
 
     def test_an_adopted_bitmap_serves(self):
         bloom, _ = self.filter(BLOOM_KEY="adopted")
-        self.server.redis.execute_command("BF.ADOPT", "adopted", "PREFIX", "news:bloomfilter", "BITS", 20, "SEEDS", 6,
-                                          0, 1, 2, 3, 4, 5, "DIGEST", "NONE")
+        self.server.redis.execute_command(
+            "BF.ADOPT",
+            "adopted",
+            "PREFIX",
+            "news:bloomfilter",
+            "BITS",
+            20,
+            "SEEDS",
+            6,
+            0,
+            1,
+            2,
+            3,
+            4,
+            5,
+            "DIGEST",
+            "NONE",
+        )
         bloom.open()
         self.assertFalse(bloom.request_seen(scrapy.Request("http://a/")))
         self.assertTrue(bloom.request_seen(scrapy.Request("http://a/")))
@@ -338,9 +385,13 @@ class DupeFilter(DupeFilterTest):
 
 
     def test_partitions(self):
-        bloom, crawler = self.filter(BLOOM_PARTITIONS=8, BLOOM_CAPACITY=5000, BLOOM_OPTIONS="EXPANSION 4")
+        bloom, crawler = self.filter(
+            BLOOM_PARTITIONS=8, BLOOM_CAPACITY=5000, BLOOM_OPTIONS="EXPANSION 4"
+        )
         bloom.open()
-        self.assertEqual(self.server.redis.get("news:seen"), b"partitioned-filter 1 8 1e-06 5000 EXPANSION 4")
+        self.assertEqual(
+            self.server.redis.get("news:seen"), b"partitioned-filter 1 8 1e-06 5000 EXPANSION 4"
+        )
         requests = [scrapy.Request("http://a/%d" % n) for n in range(100)]
         self.assertFalse(bloom.request_seen(requests[0]))
         self.assertTrue(bloom.request_seen(requests[0]))
@@ -361,7 +412,9 @@ class DupeFilter(DupeFilterTest):
     def test_of_partitions_only_what_has_no_answer_is_doubtful(self):
         faults = Faults(self.server.port)
         self.addCleanup(faults.close)
-        bloom, crawler = self.filter(BLOOM_URL="redis://127.0.0.1:%d" % faults.port, BLOOM_PARTITIONS=4)
+        bloom, crawler = self.filter(
+            BLOOM_URL="redis://127.0.0.1:%d" % faults.port, BLOOM_PARTITIONS=4
+        )
         bloom.open()
         requests = [scrapy.Request("http://a/%d" % n) for n in range(80)]
         of = [partition_of(bloom.fingerprint(r).encode(), 4) for r in requests]
@@ -376,7 +429,9 @@ class DupeFilter(DupeFilterTest):
 
 
 class Fingerprints(DupeFilterTest):
-    """Known fingerprints: what Scrapy 2.8 and 2.19, scrapy-redis 0.9 and 0.6 have computed for these requests."""
+    """Known fingerprints: what Scrapy 2.8 and 2.19, scrapy-redis 0.9 and 0.6 have computed for
+    these requests.
+    """
 
     REQUESTS = (
         scrapy.Request("http://a.example/p?b=2&a=1#part"),
@@ -384,12 +439,21 @@ class Fingerprints(DupeFilterTest):
         scrapy.Request("https://b.example/%7Euser/caf\u00e9"),
     )
     KNOWN = {
-        "scrapy": ["6fff59a6c82eb7f35cc120f96f2e7746509e200a", "c046b09b8ad1c3c981903e0c5b6d5deef9827508",
-                   "46a56fea4f05c3719c9674ee3a9b20766c3a0ef7"],
-        "scrapy-redis": ["bb12467377c8a9613e451b816e3979611ca1c3a6", "a4b2e4ad48937bea1a4354a5325f17e88fa0ddb1",
-                         "8657a43fac34c68cde3a427635f4209994e2d9f7"],
-        "scrapy-2.6": ["446d3093b4e5baf982e558fda18b96986de1737a", "ef9d3a8ebf19fb413c64bb419bf264c748f1b745",
-                       "e1abc2697dbcb24161966e588ea58fc5babc8410"],
+        "scrapy": [
+            "6fff59a6c82eb7f35cc120f96f2e7746509e200a",
+            "c046b09b8ad1c3c981903e0c5b6d5deef9827508",
+            "46a56fea4f05c3719c9674ee3a9b20766c3a0ef7",
+        ],
+        "scrapy-redis": [
+            "bb12467377c8a9613e451b816e3979611ca1c3a6",
+            "a4b2e4ad48937bea1a4354a5325f17e88fa0ddb1",
+            "8657a43fac34c68cde3a427635f4209994e2d9f7",
+        ],
+        "scrapy-2.6": [
+            "446d3093b4e5baf982e558fda18b96986de1737a",
+            "ef9d3a8ebf19fb413c64bb419bf264c748f1b745",
+            "e1abc2697dbcb24161966e588ea58fc5babc8410",
+        ],
     }
 
     def test_known_ones(self):
@@ -398,13 +462,21 @@ class Fingerprints(DupeFilterTest):
             self.assertEqual([bloom.fingerprint(request) for request in self.REQUESTS], known, name)
 
     def test_a_set_of_scrapy_redis_that_was_moved(self):
-        """docs/migrating.md: bfimport, and the same fingerprint as before. Nothing is crawled again."""
+        """docs/migrating.md: bfimport, and the fingerprint as before. Nothing is crawled again."""
         self.server.redis.sadd("news:dupefilter", *self.KNOWN["scrapy-redis"][:2])
-        subprocess.run([sys.executable, os.path.join(server.ROOT, "scripts", "bfimport"), "-u", self.url(),
-                        "news:dupefilter", "news:seen"], check=True, stdout=subprocess.DEVNULL,
-                       stderr=subprocess.DEVNULL, cwd=self.server.dir, timeout=60)
+        bfimport = os.path.join(server.ROOT, "scripts", "bfimport")
+        subprocess.run(
+            [sys.executable, bfimport, "-u", self.url(), "news:dupefilter", "news:seen"],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.server.dir,
+            timeout=60,
+        )
         bloom, _ = self.filter(BLOOM_FINGERPRINT="scrapy-redis")
-        self.assertEqual([bloom.request_seen(request) for request in self.REQUESTS], [True, True, False])
+        self.assertEqual(
+            [bloom.request_seen(request) for request in self.REQUESTS], [True, True, False]
+        )
 
 
 class SchedulerOfScrapyRedis(DupeFilterTest):
@@ -418,13 +490,27 @@ class SchedulerOfScrapyRedis(DupeFilterTest):
 
     def test_its_settings(self):
         port = self.server.port
-        for db, settings in enumerate((
+        for db, settings in enumerate(
+            (
                 {"REDIS_URL": self.url(0)},
                 {"REDIS_HOST": "127.0.0.1", "REDIS_PORT": port, "REDIS_DB": 1},
-                {"REDIS_HOST": "127.0.0.1", "REDIS_PORT": str(port), "REDIS_PARAMS": {"db": 2, "socket_timeout": 30}},
-                {"REDIS_PARAMS": {"host": "127.0.0.1", "port": port, "db": 3, "redis_cls": "redis.StrictRedis"}},
+                {
+                    "REDIS_HOST": "127.0.0.1",
+                    "REDIS_PORT": str(port),
+                    "REDIS_PARAMS": {"db": 2, "socket_timeout": 30},
+                },
+                {
+                    "REDIS_PARAMS": {
+                        "host": "127.0.0.1",
+                        "port": port,
+                        "db": 3,
+                        "redis_cls": "redis.StrictRedis",
+                    }
+                },
                 {"REDIS_URL": self.url(4), "REDIS_HOST": "no.such.host.invalid"},
-                {"BLOOM_URL": self.url(5), "REDIS_URL": "redis://no.such.host.invalid"})):
+                {"BLOOM_URL": self.url(5), "REDIS_URL": "redis://no.such.host.invalid"},
+            )
+        ):
             bloom, _ = self.spider_filter(**settings)
             self.assertFalse(bloom.request_seen(scrapy.Request("http://a/")))
             self.assertTrue(bloom.request_seen(scrapy.Request("http://a/")))
@@ -432,7 +518,9 @@ class SchedulerOfScrapyRedis(DupeFilterTest):
 
     def test_its_key(self):
         self.spider_filter(REDIS_URL=self.url(), SCHEDULER_DUPEFILTER_KEY="%(spider)s:mine")
-        self.spider_filter(REDIS_URL=self.url(), SCHEDULER_DUPEFILTER_KEY="%(spider)s:mine", BLOOM_KEY="other")
+        self.spider_filter(
+            REDIS_URL=self.url(), SCHEDULER_DUPEFILTER_KEY="%(spider)s:mine", BLOOM_KEY="other"
+        )
         self.assertEqual(set(self.server.redis.keys("*")), {b"news:mine", b"other"})
 
     def test_clear(self):
@@ -445,7 +533,9 @@ class SchedulerOfScrapyRedis(DupeFilterTest):
         self.assertFalse(other.request_seen(scrapy.Request("http://a/")))
         self.assertTrue(bloom.request_seen(scrapy.Request("http://a/")))
         self.assertEqual(self.capacity(), 54321)
-        self.assertEqual((self.count(crawler, "vanished"), self.count(other_crawler, "vanished")), (0, 1))
+        self.assertEqual(
+            (self.count(crawler, "vanished"), self.count(other_crawler, "vanished")), (0, 1)
+        )
         bloom.log(scrapy.Request("http://a/"), crawler.spider)
         self.assertEqual(crawler.stats.get_value("dupefilter/filtered"), 1)
 
@@ -460,19 +550,35 @@ class Crawls(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.directory)
 
     def start_site(self, npages):
-        site = subprocess.Popen([sys.executable, os.path.join(server.ROOT, "examples", "demo", "site.py"), str(npages)],
-                                stdout=subprocess.PIPE, preexec_fn=server.die_with_parent)
+        site = subprocess.Popen(
+            [sys.executable, os.path.join(server.ROOT, "examples", "demo", "site.py"), str(npages)],
+            stdout=subprocess.PIPE,
+            preexec_fn=server.die_with_parent,
+        )
         self.addCleanup(site.stdout.close)
         self.addCleanup(site.wait, server.WAIT)
         self.addCleanup(site.kill)
         self.site = int(site.stdout.readline())
 
     def start(self, settings, **options):
-        options = {"site": self.site, "redis": self.server.port, **options, "settings": {
-            "DUPEFILTER_CLASS": CLASS, "BLOOM_CAPACITY": 100_000, "BLOOM_ERROR_RATE": 1e-12, **settings}}
-        return subprocess.Popen([sys.executable, os.path.join(HERE, "crawler.py"), json.dumps(options)],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.directory,
-                                preexec_fn=server.die_with_parent)
+        options = {
+            "site": self.site,
+            "redis": self.server.port,
+            **options,
+            "settings": {
+                "DUPEFILTER_CLASS": CLASS,
+                "BLOOM_CAPACITY": 100_000,
+                "BLOOM_ERROR_RATE": 1e-12,
+                **settings,
+            },
+        }
+        return subprocess.Popen(
+            [sys.executable, os.path.join(HERE, "crawler.py"), json.dumps(options)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.directory,
+            preexec_fn=server.die_with_parent,
+        )
 
     def end(self, process):
         out, err = process.communicate(timeout=300)
@@ -481,7 +587,9 @@ class Crawls(unittest.TestCase):
         return json.loads(out.splitlines()[-1]), err.decode()
 
     def fetched(self):
-        with urllib.request.urlopen("http://127.0.0.1:%d/stats" % self.site, timeout=server.WAIT) as reply:
+        with urllib.request.urlopen(
+            "http://127.0.0.1:%d/stats" % self.site, timeout=server.WAIT
+        ) as reply:
             return json.load(reply)
 
     def test_every_page_once(self):
@@ -492,13 +600,18 @@ class Crawls(unittest.TestCase):
             self.server.redis.flushall()
             stats, err = self.end(self.start(settings, links=links, offsite="localhost"))
             site = self.fetched()
-            self.assertEqual((site["missing"], site["twice"], stats["finish_reason"]), ([], [], "finished"), err)
-            self.assertEqual(stats["bloom/new"], 121 if links == "unseen" else 120)  # with the address of the other host
+            self.assertEqual(
+                (site["missing"], site["twice"], stats["finish_reason"]), ([], [], "finished"), err
+            )
+            # With unseen, the address on the other host is marked too.
+            self.assertEqual(stats["bloom/new"], 121 if links == "unseen" else 120)
             self.assertGreater(stats["offsite/filtered"], 0)
             self.assertGreater(stats["bloom/seen"], 120)
 
     def test_a_crawl_that_was_stopped_goes_on(self):
-        """The server goes away in the middle. With a JOBDIR, the next start fetches what is left; nothing is lost."""
+        """The server goes away in the middle. With a JOBDIR, the next start fetches what is left;
+        nothing is lost.
+        """
         self.server.keep_aof()
         for links in ("plain", "unseen"):
             self.start_site(120)
@@ -513,28 +626,41 @@ class Crawls(unittest.TestCase):
             self.server.start()
             # What is left is in the JOBDIR; the first page is known.
             stats, err = self.end(self.start(settings, links=links))
-            self.assertEqual((stats["finish_reason"], self.fetched()["missing"]), ("finished", []), err)
+            self.assertEqual(
+                (stats["finish_reason"], self.fetched()["missing"]), ("finished", []), err
+            )
 
     def crawl_together(self, nworkers, npages, settings, **options):
         self.start_site(npages)
         self.server.redis.delete("nready")
-        settings = {"SCHEDULER": SCHEDULER, "BLOOM_CAPACITY": npages, "CONCURRENT_REQUESTS": 1, **settings}
-        workers = [self.start(settings, number=number, workers=nworkers, **options) for number in range(nworkers)]
+        settings = {
+            "SCHEDULER": SCHEDULER,
+            "BLOOM_CAPACITY": npages,
+            "CONCURRENT_REQUESTS": 1,
+            **settings,
+        }
+        workers = [
+            self.start(settings, number=number, workers=nworkers, **options)
+            for number in range(nworkers)
+        ]
         return [self.end(worker)[0] for worker in workers]
 
     def test_scheduler_of_scrapy_redis(self):
-        """Several workers with one queue. The filter keeps its size, and every page is fetched, once."""
+        """Several workers with one queue. The filter keeps its size; each page is fetched once."""
         for links in ("plain", "unseen"):
             self.server.redis.flushall()
-            stats = self.crawl_together(3, 200, {"REDIS_HOST": "127.0.0.1", "REDIS_PORT": self.server.port,
-                                                 "SCHEDULER_PERSIST": True}, links=links)
+            address = {"REDIS_HOST": "127.0.0.1", "REDIS_PORT": self.server.port}
+            settings = {**address, "SCHEDULER_PERSIST": True}
+            stats = self.crawl_together(3, 200, settings, links=links)
             site = self.fetched()
             self.assertEqual((site["missing"], site["twice"]), ([], []), stats)
             self.assertEqual(sum(one.get("bloom/new", 0) for one in stats), 200)
             self.assertTrue(all(one.get("response_received_count", 0) > 0 for one in stats), stats)
             self.assertEqual(sum(one.get("bloom/created", 0) for one in stats), 1)
             self.assertEqual({one["finish_reason"] for one in stats}, {"finished"})
-            self.assertEqual(self.server.redis.execute_command("BF.INFO", "follow:seen", "CAPACITY"), [200])
+            self.assertEqual(
+                self.server.redis.execute_command("BF.INFO", "follow:seen", "CAPACITY"), [200]
+            )
 
     def test_a_filter_that_vanishes_in_the_middle(self):
         """Each worker deletes it once. Pages are fetched again, and none is lost."""
@@ -543,7 +669,9 @@ class Crawls(unittest.TestCase):
         self.assertEqual(self.fetched()["missing"], [], stats)
         self.assertGreater(self.fetched()["fetches"], 200)
         self.assertGreater(sum(one.get("bloom/vanished", 0) for one in stats), 0)
-        self.assertEqual(self.server.redis.execute_command("BF.INFO", "follow:seen", "CAPACITY"), [200])
+        self.assertEqual(
+            self.server.redis.execute_command("BF.INFO", "follow:seen", "CAPACITY"), [200]
+        )
 
     def test_scheduler_of_scrapy_redis_clears(self):
         """Without SCHEDULER_PERSIST a crawl begins anew each time."""
@@ -556,13 +684,16 @@ class Crawls(unittest.TestCase):
 
 class Together(unittest.TestCase):
     def test_workers_fetch_every_page_once(self):
-        demo = subprocess.run([sys.executable, os.path.join(server.ROOT, "examples", "demo", "demo.py"), "--json",
-                               "--pages", "400", "--workers", "3", "--timeout", "300", "--error", "1e-13"],
-                              stdout=subprocess.PIPE, timeout=400, text=True)
+        program = os.path.join(server.ROOT, "examples", "demo", "demo.py")
+        options = "--json --pages 400 --workers 3 --timeout 300 --error 1e-13".split()
+        command = [sys.executable, program, *options]
+        demo = subprocess.run(command, stdout=subprocess.PIPE, timeout=400, text=True)
         self.assertEqual(demo.returncode, 0, demo.stdout)
         summary = json.loads(demo.stdout)
-        self.assertEqual((summary["fetched"], summary["fetches"], summary["twice"], summary["missing"]),
-                         (400, 400, [], []))
+        self.assertEqual(
+            (summary["fetched"], summary["fetches"], summary["twice"], summary["missing"]),
+            (400, 400, [], []),
+        )
         self.assertEqual(len(summary["workers"]), 3)
         self.assertEqual(sum(worker["fetched"] for worker in summary["workers"]), 400)
         self.assertEqual(sum(worker["new"] for worker in summary["workers"]), 400)

@@ -136,7 +136,7 @@ class Reader:
         return self.opened[home, number]
 
     def open_young(self, home: int, number: int, shard: Shard) -> bool:
-        """Reads all of a young shard at once, since it may grow or turn at any time; false if it is none."""
+        """False if the shard isn't young. Reads all of it at once: it may grow or turn any time."""
         string = shard.read(0, MAX_YOUNG_BYTES)
         (nitems,) = struct.unpack_from("<I", string, FORM_AT + 1)
         items = young_items(string[HEADER_BYTES:])
@@ -213,8 +213,9 @@ def show(descriptor: Descriptor) -> None:
     window = descriptor.window
     if window:
         print(
-            f"window of {window.seconds} seconds{', sliding' if window.sliding else ''}, for"
-            f" {window.capacity} items, {window.nslices} slices of {window.slice_ms() / 1000:g} seconds"
+            f"window of {window.seconds} seconds{', sliding' if window.sliding else ''},"
+            f" for {window.capacity} items,"
+            f" {window.nslices} slices of {window.slice_ms() / 1000:g} seconds"
         )
     nover = descriptor.nover(time.time() * 1000)
     for layer in descriptor.layers:
@@ -225,8 +226,9 @@ def show(descriptor: Descriptor) -> None:
         began = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(layer.began_ms / 1000))
         state = f", began {began}{', over' if layer.index < nover else ''}" if window else ""
         print(
-            f"layer {descriptor.number(layer.index)}: {layer.nitems} of {layer.capacity} items, {bits},"
-            f" {layer.nprobes} bits per item, {nexisting} of {layer.nshards} shards exist,"
+            f"layer {descriptor.number(layer.index)}: {layer.nitems} of {layer.capacity} items,"
+            f" {bits}, {layer.nprobes} bits per item,"
+            f" {nexisting} of {layer.nshards} shards exist,"
             f" {layer.shard_bytes()} bytes each{state}"
         )
 
