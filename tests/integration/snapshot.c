@@ -53,8 +53,7 @@ static char *describe(Client *c, const char *key, size_t keylen) {
         CHECK_FAIL("cannot read the value of a key of type %s", type->str);
     if (value) freeReplyObject(value);
     fprintf(out, ", expiry %s", command_text(c, "PEXPIRETIME %b", key, keylen));
-    if (!strncmp(type->str, "bf", 2))
-        print_info(out, command_text(c, "BF.INFO %b", key, keylen));
+    if (!strncmp(type->str, "bf", 2)) print_info(out, command_text(c, "BF.INFO %b", key, keylen));
     fclose(out);
     return keep(text);
 }
