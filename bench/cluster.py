@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""cluster.py: what a partitioned filter costs, on 1, 2 and 3 nodes and against an ordinary filter, and
-how evenly real-looking URLs fall on its partitions. `make bench-cluster`; see bench/README.md.
+"""cluster.py: what a partitioned filter costs, on 1, 2 and 3 nodes and against an ordinary filter,
+and how evenly real-looking URLs fall on its partitions. `make bench-cluster`; see bench/README.md.
 """
 import argparse
 import contextlib
@@ -117,7 +117,7 @@ class Bench:
         self.contestants = [self.ours]
         self.nurls = options.items
         self.paths = [os.path.join(options.results, f"urls{n}") for n in range(WORKERS)]
-        self.core = os.cpu_count() - 1 if os.cpu_count() else None
+        self.core = max(os.sched_getaffinity(0))
 
     @contextlib.contextmanager
     def nodes(self, n: int) -> Iterator[list[Server]]:

@@ -40,7 +40,8 @@ class ClusterDemo(demo.Demo):
     moving = killed_at = took_over = None
     moved = slowed = False
 
-    def say(self, text):
+    def say(self, text, *values):
+        text = text % values
         if not self.arguments.json:
             print("\r\033[K" + text if sys.stdout.isatty() else text, flush=True)
 
@@ -70,7 +71,7 @@ class ClusterDemo(demo.Demo):
         self.primaries = ports[:3]  # as redis-cli has it
         self.port = self.primaries[0]
         self.wait(lambda: all(self.replica_of(port) for port in self.primaries))
-        self.say("primaries with a replica each: " + ", ".join(addresses[:3]))
+        self.say("primaries with a replica each: %s", ", ".join(addresses[:3]))
 
     def redis_cli(self, command, *words):
         with open(os.path.join(self.dir, command), "w") as out:
@@ -119,18 +120,18 @@ class ClusterDemo(demo.Demo):
             self.moved = True
             if self.moving.returncode != 0:
                 sys.exit("The slots were not moved:\n" + self.said_by("reshard"))
-            self.say("         %d slots moved in %.1f s" % (NMOVED, time.monotonic() - self.began))
+            self.say("%8s%d slots moved in %.1f s", "", NMOVED, time.monotonic() - self.began)
         elif self.moved and not self.killed_at and share >= KILL_AT:
             self.kill()
         elif self.killed_at and not self.took_over:
             if redis.Redis(port=self.heir).info("replication")["role"] == "master":
                 self.took_over = time.monotonic() - self.killed_at
-                self.say("         127.0.0.1:%d took over after %.1f s" % (self.heir, self.took_over))
+                self.say("%8s%d took over after %.1f s", "", self.heir, self.took_over)
 
     def move(self):
         source, target = self.primaries[0], self.primaries[1]
         self.began = time.monotonic()
-        self.say("         %d slots move from 127.0.0.1:%d to 127.0.0.1:%d" % (NMOVED, source, target))
+        self.say("%8s%d slots move from node %d to %d", "", NMOVED, source, target)
         self.moving = self.redis_cli(
             *("reshard", "127.0.0.1:%d" % source, "--cluster-from", self.node_id(source)),
             *("--cluster-to", self.node_id(target), "--cluster-slots", str(NMOVED)),
@@ -141,7 +142,7 @@ class ClusterDemo(demo.Demo):
         self.heir = self.replica_of(victim)
         self.nodes[victim].kill()
         self.killed_at = time.monotonic()
-        self.say("         primary 127.0.0.1:%d killed; its replica is 127.0.0.1:%d" % (victim, self.heir))
+        self.say("%8sprimary %d killed; its replica is %d", "", victim, self.heir)
 
     # ---- watching and summing up ----
 
@@ -174,8 +175,9 @@ class ClusterDemo(demo.Demo):
 def explain(summary):
     """Why pages were fetched twice or never."""
     doubtful = sum(worker["doubtful"] for worker in summary["workers"])
-    print("why twice: %d links were on their way when the primary died; they were followed, to be sure." % doubtful)
-    print("    And what its replica had not got yet was new once more: replication is asynchronous.")
+    print("why twice: %d links were on their way when the primary died;" % doubtful)
+    print("    they were followed, to be sure. And what its replica had not got yet was new once more:")
+    print("    replication is asynchronous.")
     print("why never: false positives of the filter. Nothing else loses a page.")
 
 

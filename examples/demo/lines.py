@@ -38,7 +38,7 @@ def fetch(url):
     parts = urllib.parse.urlsplit(url)
     if not hasattr(PER_THREAD, "connection"):
         PER_THREAD.connection = http.client.HTTPConnection(parts.netloc, timeout=120)
-    PER_THREAD.connection.request("GET", parts.path + "?" + parts.query if parts.query else parts.path)
+    PER_THREAD.connection.request("GET", parts._replace(scheme="", netloc="").geturl())
     page = PER_THREAD.connection.getresponse().read().decode()
     return [canonical(urllib.parse.urljoin(url, link)) for link in LINK.findall(page)]
 
@@ -97,7 +97,7 @@ def main():
     site, server, npages, nworkers, number = map(int, sys.argv[1:6])
     unseen = Unseen(server, npages, number, sys.argv[6], int(sys.argv[7]))
     nfetched = nlinks = nnew = 0
-    # Each begins at a page of its own, far from the others'; from that of crawler 0 all can be reached.
+    # Each begins at a page of its own; from that of crawler 0 all can be reached.
     first = number * npages // nworkers
     start = canonical("http://127.0.0.1:%d/p/%d?lang=en&sort=up" % (site, first))
     todo = unseen.among([start])

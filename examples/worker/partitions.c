@@ -294,7 +294,7 @@ bool partitions_ask(struct partitions *partitions, const char **lines, const siz
     unsigned which[PLAN_MAX_PARTITIONS];
     sort_lines(partitions, lines, lengths, nlines);
     const size_t nrequests = make_requests(partitions, lines, lengths, which);
-    bool complete;
+    bool complete = true;
     size_t nvanished = 0;
     int nattempts = 0;
     if (time(NULL) - partitions->checked >= CHECK_S && !check_plan(partitions)) {

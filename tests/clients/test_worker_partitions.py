@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""examples/worker with --partitions: the same keys and plan as the Python package, on one server and
-in a cluster whose slots move and whose primaries die; and no line is lost.
+"""examples/worker with --partitions: the same keys and plan as the Python package, on one server
+and in a cluster whose slots move and whose primaries die; and no line is lost.
 """
 
 import contextlib
@@ -174,7 +174,7 @@ class OneServer(WorkerTest):
         for make, words in (
             (["BF.ADD", "seen", "a"], "seen is not a partitioned filter\n"),
             (["SET", "seen", "x"], "seen can't be used: it is not a partitioned filter\n"),
-            (["SET", "seen", "partitioned-filter 2 8"], "seen can't be used: it was made by a newer"),
+            (["SET", "seen", "partitioned-filter 2 8"], "seen can't be used: it was made by a new"),
             *(
                 (["SET", "seen", "partitioned-filter 1" + rest], "seen can't be used: it")
                 for rest in ("", " 8", " 8 0.1", " 0 0.1 9", " 8 0 9", " 8 0.1 -9", " 8  0.1 9",
@@ -280,7 +280,7 @@ class Doubt(WorkerTest):
         return sum(self.server.redis.execute_command("BF.CARD", key) for key in self.keys)
 
     def test_answers_that_get_lost(self):
-        """Of four commands, the second is carried out unanswered, the others behind it not at all."""
+        """Of four commands, the second is carried out unanswered, those behind it not at all."""
         self.proxy.cut(2)
         code, out, err = self.run_worker(self.lines * 2, self.proxy.port, *self.arguments)
         self.assertEqual((code, out), (0, self.lines), err)
@@ -289,8 +289,12 @@ class Doubt(WorkerTest):
         self.assertEqual(self.count(), 200)
 
     def test_answers_that_it_will_take_a_while(self):
-        self.proxy.answer("-TRYAGAIN a shard is on its way", "-CLUSTERDOWN the cluster is down",
-                          "-LOADING Redis is loading the dataset in memory", "-BUSY a script is running")
+        self.proxy.answer(
+            "-TRYAGAIN a shard is on its way",
+            "-CLUSTERDOWN the cluster is down",
+            "-LOADING Redis is loading the dataset in memory",
+            "-BUSY a script is running",
+        )
         code, out, err = self.run_worker(self.lines, self.proxy.port, *self.arguments)
         self.assertEqual((code, out), (0, self.lines), err)
         self.assertEqual(err.count(b"trying again"), 1)
