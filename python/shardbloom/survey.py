@@ -220,7 +220,7 @@ def mean(numbers: Iterable[Optional[float]], n: int) -> Optional[float]:
 def whole_of(
     db: int, key: bytes, plan: Plan, found: Dict[bytes, FilterState], all_seen: bool
 ) -> FilterState:
-    """The partitions as one filter. An item is asked of one of them, so that error rates are means."""
+    """The partitions as one filter. An item is asked of one of them: rates are means."""
     keys = [one for one in partition_keys(key, plan.npartitions) if one in found]
     parts = [found[one] for one in keys]
     whole = FilterState(db, shown(key), partitions=plan.npartitions, parts=parts)

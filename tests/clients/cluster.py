@@ -37,6 +37,7 @@ class Cluster:
             node.redis.execute_command(
                 "CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port, self.buses[0]
             )
+        self.moved = {}  # slots that have another node by now
         self.ids = [node.redis.execute_command("CLUSTER", "MYID").decode() for node in self.nodes]
         self.wait(lambda: all(self.is_ready(node) for node in self.nodes + self.replicas))
         for i, replica in enumerate(self.replicas):
@@ -46,7 +47,7 @@ class Cluster:
             self.wait(lambda: self.nodes[i].redis.info("replication")["connected_slaves"] == 1)
         # Whoever asks any node for the slots learns of all replicas.
         for node in self.nodes if replicas else ():
-            self.wait(lambda: self.nodes_seen_by(node, "slave") == replicas)
+            self.wait(lambda: sum("slave" in one[2] for one in self.seen_by(node)) == replicas)
 
     @staticmethod
     def wait(condition):
@@ -56,9 +57,11 @@ class Cluster:
             time.sleep(0.02)
 
     @staticmethod
-    def nodes_seen_by(node, word):
-        reply = node.client().execute_command("CLUSTER", "NODES")
-        return str(reply).count(word)
+    def seen_by(node):
+        """What a node knows of all: the fields of each line of CLUSTER NODES."""
+        reply = node.redis.execute_command("CLUSTER", "NODES")
+        text = reply.decode() if isinstance(reply, bytes) else str(reply)
+        return [line.split(" ") for line in text.splitlines()]
 
     def is_ready(self, node):
         text = node.redis.execute_command("CLUSTER", "INFO")
@@ -76,6 +79,8 @@ class Cluster:
 
     def of(self, key):
         """The node that has a key's slot."""
+        if slot_of(key) in self.moved:
+            return self.moved[slot_of(key)]
         return self.nodes[[slot_of(key) < bound for bound in (5461, 10923, 16384)].index(True)]
 
     def stop(self):
@@ -104,7 +109,15 @@ class Cluster:
         )
 
     def end_migration(self, key, source, target):
-        """The slot belongs to the target now, and everybody has heard of it."""
+        """The slot belongs to the target now. Everybody has heard so from the target itself: until
+        then, an older message of the source could make a node believe the contrary.
+        """
         slot, owner = slot_of(key), self.ids[self.nodes.index(target)]
         for node in [target, source, *self.nodes]:
             node.redis.execute_command("CLUSTER", "SETSLOT", slot, "NODE", owner)
+        self.moved[slot] = target
+
+        def epoch(node):
+            return next(fields[6] for fields in self.seen_by(node) if fields[0] == owner)
+
+        self.wait(lambda: len({epoch(node) for node in self.nodes}) == 1)

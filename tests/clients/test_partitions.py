@@ -10,6 +10,7 @@ import random
 import signal
 import sys
 import threading
+import time
 import unittest
 import unittest.mock
 
@@ -494,7 +495,7 @@ class OnOneServer(unittest.TestCase):
         )
 
     def test_a_lost_connection(self):
-        """Of four commands the third is carried out and not answered, the fourth does not arrive."""
+        """Of four commands the third is carried out, not answered; the fourth is lost."""
         faults, client = self.behind()
         many = filter_on(client, partitions=4)
         many.create()
@@ -639,6 +640,62 @@ class InCluster(unittest.TestCase):
         self.cluster.end_migration("seen", source, target)
         self.assertFalse(filter_on(self.client).create())
         self.assertEqual((many.ncreated, many.nvanished, many.count()), (1, 0, len(known)))
+
+    def move(self, key):
+        """Moves the slot of a key to the next node, one key at a time."""
+        source, target = self.cluster.begin_migration(key)
+        while True:
+            keys = source.redis.execute_command("CLUSTER", "GETKEYSINSLOT", slot_of(key), 1)
+            if not keys:
+                break
+            self.cluster.migrate(source, target, keys)
+        self.cluster.end_migration(key, source, target)
+
+    def test_several_threads_while_slots_move(self):
+        """Of each item one of them is told that it is new, and nothing is in doubt. make
+        test-clients ONLY=partitions:threads SECONDS=60 goes on for that long.
+        """
+        many = self.start(capacity=10**6)
+        many.create()
+        end = time.monotonic() + int(os.environ.get("TEST_SECONDS") or 0)
+        stop, answers, failures = threading.Event(), {}, []
+
+        def work(n, one):
+            chance = random.Random(n)
+            while not stop.is_set():
+                items = [b"%d" % chance.randrange(10**6) for _ in range(chance.randrange(1, 500))]
+                try:
+                    found = one.add_many(items)
+                except Exception as error:
+                    failures.append(error)
+                    return
+                for item, new in zip(items, found):
+                    answers.setdefault(item, []).append(new)
+
+        # Two share an object; another has its own, and a client that knows one node only.
+        other = filter_on(
+            redis.Redis(port=self.cluster.nodes[1].port, **server.RESP2), capacity=10**6
+        )
+        threads = [
+            threading.Thread(target=work, args=(n, one))
+            for n, one in enumerate((many, many, other))
+        ]
+        for thread in threads:
+            thread.start()
+        nmoves = 0
+        try:
+            while nmoves < 4 or time.monotonic() < end:
+                for key in many.keys[4:6]:  # the last slot of one node, and the first of the next
+                    self.move(key)
+                    nmoves += 1
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(failures, [])
+        self.assertEqual([item for item, found in answers.items() if sum(found) != 1], [])
+        self.assertEqual(many.exists_many(answers), [True] * len(answers))
+        self.assertEqual((many.count(), many.nvanished), (len(answers), 0))
 
     def test_a_primary_is_killed_and_its_replica_takes_over(self):
         many = self.start(replicas=2)

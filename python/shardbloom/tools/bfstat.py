@@ -284,7 +284,7 @@ def once(survey: Survey, parts: bool) -> int:
 
 
 def as_dict(one: FilterState, parts: bool) -> Dict[str, Any]:
-    """A filter for JSON. Only a partitioned one has partitions, and shows them if it is asked to."""
+    """A filter for JSON. Only a partitioned one has partitions, shown on demand."""
     values = dataclasses.asdict(one)
     if one.partitions is None:
         del values["partitions"]
