@@ -176,8 +176,8 @@ def explain(summary):
     """Why pages were fetched twice or never."""
     doubtful = sum(worker["doubtful"] for worker in summary["workers"])
     print("why twice: %d links were on their way when the primary died;" % doubtful)
-    print("    they were followed, to be sure. And what its replica had not got yet was new once more:")
-    print("    replication is asynchronous.")
+    print("    they were followed, to be sure. And what its replica had not got yet was new once")
+    print("    more: replication is asynchronous.")
     print("why never: false positives of the filter. Nothing else loses a page.")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""crawl.py SITE-PORT REDIS-PORT PAGES WORKERS NUMBER ERROR: a worker of the demo, which follows every link.
+"""crawl.py SITE-PORT REDIS-PORT PAGES WORKERS NUMBER ERROR: a worker of the demo.
 
-Prints its stats as one line of JSON at the end.
+It follows every link, and prints its stats as one line of JSON at the end.
 """
 
 import json
@@ -24,9 +24,10 @@ class Demo(scrapy.Spider):
     waited = False
 
     def start_requests(self):
-        """Each worker begins at a page of its own; from that of worker 0 all others can be reached."""
+        """Each worker begins at a page of its own; worker 0's leads to all others."""
         if self.number < self.npages:
-            yield scrapy.Request("http://127.0.0.1:%d/p/%d?lang=en&sort=up" % (self.port, self.number))
+            url = "http://127.0.0.1:%d/p/%d?lang=en&sort=up" % (self.port, self.number)
+            yield scrapy.Request(url)
 
     async def start(self):
         """What Scrapy calls from 2.13 on."""
@@ -42,7 +43,7 @@ class Demo(scrapy.Spider):
 
 
 def wait_for_all(server, nworkers):
-    """So that no worker has done half the work before the last one is up. A minute, then without them."""
+    """At most a minute. So no worker has done half the work before the last one is up."""
     client = redis.Redis(port=server)
     client.incr("demo:ready")
     for _ in range(600):
@@ -53,20 +54,23 @@ def wait_for_all(server, nworkers):
 
 def main():
     site, server, npages, nworkers, number = map(int, sys.argv[1:6])
+    # Scrapy 2.7 to 2.11 ask for this; newer ones know no other, and warn that it isn't needed.
+    older = {"REQUEST_FINGERPRINTER_IMPLEMENTATION": "2.7"} if scrapy.version_info < (2, 12) else {}
     process = CrawlerProcess({
         "DUPEFILTER_CLASS": "shardbloom.scrapy.BloomDupeFilter",
         "BLOOM_URL": "redis://127.0.0.1:%d/0" % server,
         "BLOOM_CAPACITY": npages,
         "BLOOM_ERROR_RATE": sys.argv[6],
-        # Scrapy 2.7 to 2.11 ask for this; newer ones know no other, and warn that it is no longer needed.
-        **({"REQUEST_FINGERPRINTER_IMPLEMENTATION": "2.7"} if scrapy.version_info < (2, 12) else {}),
+        **older,
         "LOG_LEVEL": "WARNING",
         "CONCURRENT_REQUESTS": 16,
         "CONCURRENT_REQUESTS_PER_DOMAIN": 16,
         "TELNETCONSOLE_ENABLED": False,
     }, install_root_handler=True)
     crawler = process.create_crawler(Demo)
-    process.crawl(crawler, port=site, server=server, npages=npages, nworkers=nworkers, number=number)
+    process.crawl(
+        crawler, port=site, server=server, npages=npages, nworkers=nworkers, number=number
+    )
     process.start()
     print(json.dumps({name: value for name, value in crawler.stats.get_stats().items()
                       if isinstance(value, (int, float, str))}))

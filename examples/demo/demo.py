@@ -29,11 +29,17 @@ PERIOD = 0.5
 
 def parse_arguments(description, pages):
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--pages", type=int, default=pages, help="pages of the site (default %(default)s)")
-    parser.add_argument("--workers", type=int, default=3, help="crawling processes (default %(default)s)")
-    parser.add_argument("--error", default="1e-6", help="error rate of the filter (default %(default)s)")
-    parser.add_argument("--timeout", type=int, default=900, help="give up after so many seconds (default %(default)s)")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON, and nothing else")
+    add = parser.add_argument
+    add("--pages", type=int, default=pages, help="pages of the site (default %(default)s)")
+    add("--workers", type=int, default=3, help="crawling processes (default %(default)s)")
+    add("--error", default="1e-6", help="error rate of the filter (default %(default)s)")
+    add(
+        "--timeout",
+        type=int,
+        default=900,
+        help="give up after so many seconds (default %(default)s)",
+    )
+    add("--json", action="store_true", help="print the summary as JSON, and nothing else")
     arguments = parser.parse_args()
     if arguments.pages < 1 or arguments.workers < 1:
         parser.error("at least one page and one worker are needed")
@@ -64,8 +70,9 @@ class Demo:
         return process
 
     def start_site(self, ms=0):
-        site = self.start(sys.executable, os.path.join(HERE, "site.py"), str(self.arguments.pages), "0", str(ms),
-                          stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, os.path.join(HERE, "site.py")]
+        command += [str(self.arguments.pages), "0", str(ms)]
+        site = self.start(*command, stdout=subprocess.PIPE, text=True)
         self.site = int(site.stdout.readline())
 
     def start_server(self):
@@ -83,8 +90,9 @@ class Demo:
         directory = os.path.join(self.dir, str(port))
         os.mkdir(directory)
         log = os.path.join(directory, "log")
-        server = self.start(os.environ.get("SERVER") or "redis-server", "--port", str(port), "--bind", "127.0.0.1",
-                            "--dir", directory, "--save", "", "--logfile", log, "--loadmodule", module, *options)
+        command = [os.environ.get("SERVER") or "redis-server", "--port", str(port)]
+        command += ["--bind", "127.0.0.1", "--dir", directory, "--save", "", "--logfile", log]
+        server = self.start(*command, "--loadmodule", module, *options)
         for _ in range(300):
             try:
                 redis.Redis(port=port, socket_timeout=30).ping()
@@ -100,11 +108,12 @@ class Demo:
         self.workers = []
         for number in range(self.arguments.workers):
             path = os.path.join(self.dir, "worker%d" % number)
+            numbers = (self.site, self.port, self.arguments.pages, self.arguments.workers, number)
+            command = [sys.executable, os.path.join(HERE, program), *map(str, numbers)]
+            command += [self.arguments.error, *more]
             with open(path, "w") as out:
-                self.workers.append((path, self.start(
-                    sys.executable, os.path.join(HERE, program), str(self.site), str(self.port),
-                    str(self.arguments.pages), str(self.arguments.workers), str(number), self.arguments.error, *more,
-                    stdout=out, stderr=subprocess.STDOUT)))
+                worker = self.start(*command, stdout=out, stderr=subprocess.STDOUT)
+            self.workers.append((path, worker))
 
     def stop(self):
         for process in reversed(self.processes):
@@ -121,14 +130,15 @@ class Demo:
     # ---- watching ----
 
     def ask_site(self, path):
-        with urllib.request.urlopen("http://127.0.0.1:%d/%s" % (self.site, path), timeout=30) as reply:
+        url = "http://127.0.0.1:%d/%s" % (self.site, path)
+        with urllib.request.urlopen(url, timeout=30) as reply:
             return reply.read()
 
     def site_stats(self):
         return json.loads(self.ask_site("stats"))
 
     def filter_state(self):
-        """Items, capacity, bytes, fill, adds, and the rate of false positives to expect at this fill."""
+        """Items, capacity, bytes, fill, adds, and the rate of false positives at this fill."""
         try:
             info = self.redis.execute_command("BF.INFO", KEY)
         except redis.ResponseError:
@@ -136,7 +146,8 @@ class Demo:
         values = dict(zip(info[::2], info[1::2]))
         plan = self.redis.execute_command("BF.PLAN", self.arguments.error, self.arguments.pages)
         probes = dict(zip(plan[::2], plan[1::2]))[b"Hashes per item"]
-        fills = [float(dict(zip(s[::2], s[1::2]))[b"fill"] or 0) for s in self.redis.execute_command("BF.SHARDS", KEY)]
+        shards = self.redis.execute_command("BF.SHARDS", KEY)
+        fills = [float(dict(zip(s[::2], s[1::2]))[b"fill"] or 0) for s in shards]
         fill = sum(fills) / len(fills) if fills else 0
         info = self.redis.info("bf")
         return {"items": values[b"Number of items inserted"], "capacity": values[b"Capacity"],
@@ -169,9 +180,13 @@ class Demo:
             stats = self.site_stats()
             share = stats["fetched"] / stats["pages"]
             line = "%3d s  %s %5d/%d pages  %s  %d workers" % (
-                now - began, "█" * round(20 * share) + "░" * (20 - round(20 * share)), stats["fetched"],
-                stats["pages"], self.progress(stats, state, last, now - before),
-                sum(worker.poll() is None for _, worker in self.workers))
+                now - began,
+                "█" * round(20 * share) + "░" * (20 - round(20 * share)),
+                stats["fetched"],
+                stats["pages"],
+                self.progress(stats, state, last, now - before),
+                sum(worker.poll() is None for _, worker in self.workers),
+            )
             print("\r\033[K" + line if tty else line, end="" if tty else "\n", flush=True)
             last, before = state, now
         if tty and not self.arguments.json:
@@ -181,7 +196,7 @@ class Demo:
     # ---- summing up ----
 
     def set_bytes(self):
-        """What the same memory takes as Scrapy's own set, and as a Redis SET: real fingerprints, really stored."""
+        """What the same fingerprints take as Scrapy's own set and as a Redis SET, really stored."""
         npages = self.arguments.pages
         fingerprints = {hashlib.sha1(b"page %d" % n).hexdigest() for n in range(npages)}
         python = sys.getsizeof(fingerprints) + sum(map(sys.getsizeof, fingerprints))
@@ -201,25 +216,50 @@ class Demo:
                 raise SystemExit("A worker failed:\n" + "\n".join(lines[-30:]))
             workers.append(json.loads(lines[-1]))
         python, redis_set = self.set_bytes()
-        return {"pages": stats["pages"], "fetched": stats["fetched"], "fetches": stats["fetches"],
-                "twice": stats["twice"], "missing": stats["missing"], "ntwice": stats["ntwice"],
-                "nmissing": stats["nmissing"], "seconds": round(self.seconds, 1),
-                "workers": [{"fetched": w.get("response_received_count", 0), "new": w.get("bloom/new", 0),
-                             "seen": w.get("bloom/seen", 0), "errors": w.get("bloom/errors", 0),
-                             "doubtful": w.get("bloom/doubtful", 0), "reason": w.get("finish_reason")} for w in workers],
-                "filter_bytes": state["bytes"], "python_set_bytes": python, "redis_set_bytes": redis_set,
-                "promised_error": self.arguments.error, "estimated_error": state["error"]}
+        return {
+            "pages": stats["pages"],
+            "fetched": stats["fetched"],
+            "fetches": stats["fetches"],
+            "twice": stats["twice"],
+            "missing": stats["missing"],
+            "ntwice": stats["ntwice"],
+            "nmissing": stats["nmissing"],
+            "seconds": round(self.seconds, 1),
+            "workers": [
+                {
+                    "fetched": w.get("response_received_count", 0),
+                    "new": w.get("bloom/new", 0),
+                    "seen": w.get("bloom/seen", 0),
+                    "errors": w.get("bloom/errors", 0),
+                    "doubtful": w.get("bloom/doubtful", 0),
+                    "reason": w.get("finish_reason"),
+                }
+                for w in workers
+            ],
+            "filter_bytes": state["bytes"],
+            "python_set_bytes": python,
+            "redis_set_bytes": redis_set,
+            "promised_error": self.arguments.error,
+            "estimated_error": state["error"],
+        }
 
 
 def show(summary):
     def memory(nbytes):
         return "%9.1f kB  %6.1f bytes per page" % (nbytes / 1000, nbytes / summary["pages"])
-    print("\n%d pages, %d fetches, %.1f s" % (summary["pages"], summary["fetches"], summary["seconds"]))
+
+    print(
+        "\n%d pages, %d fetches, %.1f s"
+        % (summary["pages"], summary["fetches"], summary["seconds"])
+    )
     for number, worker in enumerate(summary["workers"]):
         print("    worker %d: %5d pages, %6d links new, %6d seen" % (
             number, worker["fetched"], worker["new"], worker["seen"]))
-    print("fetched twice: %d   never fetched: %d (the filter promises a share of at most %s by mistake)" % (
-        summary["ntwice"], summary["nmissing"], summary["promised_error"]))
+    print(
+        "fetched twice: %d   never fetched: %d"
+        " (the filter promises a share of at most %s by mistake)"
+        % (summary["ntwice"], summary["nmissing"], summary["promised_error"])
+    )
     print("memory of what was seen:")
     print("    filter, shared by all:     " + memory(summary["filter_bytes"]))
     print("    Scrapy's set, per worker:  " + memory(summary["python_set_bytes"]))
@@ -250,8 +290,8 @@ def run(demo):
 
 
 def nforgiven(summary):
-    """Pages that may stay unfetched: a false positive leaves one; one in a million may. Of 3000 pages four have a
-    probability below (3000 * 1e-6)^4 / 4! < 1e-11."""
+    """Pages that may stay unfetched: a false positive leaves one; one in a million may. Of 3000
+    pages four have a probability below (3000 * 1e-6)^4 / 4! < 1e-11."""
     return 3 + summary["pages"] / 1e5
 
 

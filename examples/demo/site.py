@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""site.py PAGES [PORT [MS]]: a web site made up on the fly, on 127.0.0.1, for the demo and its test.
+"""site.py PAGES [PORT [MS]]: a web site on 127.0.0.1, made up on the fly for the demo and its test.
 
-/p/0 … /p/PAGES-1 are its pages. Links form a tree, so that all can be reached from /p/0, and on top of that go to pages
-at random: back and forth, in circles, twice on a page. The same page is linked in several spellings that mean the same
-(order of the arguments, a fragment). /stats tells, as JSON, how often pages were fetched. Prints its port when ready.
-A page takes MS milliseconds, if given, as if the site was far away; /pace/MS changes that. /meet/N answers when N
-have asked for it, or after a minute.
+/p/0 … /p/PAGES-1 are its pages. Links form a tree, so that all can be reached from /p/0. Further
+links go to random pages: back and forth, in circles, twice on a page. The same page is linked in
+several spellings that mean the same (order of the arguments, a fragment). /stats says, as JSON, how
+often pages were fetched. The program prints its port when ready. A page takes MS milliseconds, if
+given, as if the site were far away; /pace/MS changes that. /meet/N answers when N have asked for
+it, or after a minute.
 """
 
 import asyncio
@@ -30,7 +31,9 @@ def page(n, npages):
     targets += [rng.randrange(npages) for _ in range(LINKS)]
     targets += targets[:3] + [n, 0]
     rng.shuffle(targets)
-    links = "".join('<li><a href="%s">page %d</a></li>' % (rng.choice(list(spellings(t))), t) for t in targets)
+    links = "".join(
+        '<li><a href="%s">page %d</a></li>' % (rng.choice(list(spellings(t))), t) for t in targets
+    )
     return "<html><title>page %d</title><ul>%s</ul></html>" % (n, links)
 
 
@@ -43,10 +46,15 @@ class Site:
     def answer(self, path):
         if path == "/stats":
             nfetched = sum(map(bool, self.fetched))
-            stats = {"pages": self.npages, "fetches": sum(self.fetched), "fetched": nfetched,
-                     "ntwice": sum(times > 1 for times in self.fetched), "nmissing": self.npages - nfetched,
-                     "twice": [n for n, times in enumerate(self.fetched) if times > 1][:100],
-                     "missing": [n for n, times in enumerate(self.fetched) if times == 0][:100]}
+            stats = {
+                "pages": self.npages,
+                "fetches": sum(self.fetched),
+                "fetched": nfetched,
+                "ntwice": sum(times > 1 for times in self.fetched),
+                "nmissing": self.npages - nfetched,
+                "twice": [n for n, times in enumerate(self.fetched) if times > 1][:100],
+                "missing": [n for n, times in enumerate(self.fetched) if times == 0][:100],
+            }
             return 200, "application/json", json.dumps(stats)
         if path.startswith("/pace/") and path[6:].isdigit():
             self.seconds = int(path[6:]) / 1000

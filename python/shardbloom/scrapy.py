@@ -1,9 +1,9 @@
-"""A duplicate filter for Scrapy that many workers share: the memory of seen requests is a Bloom filter in Redis.
+"""A duplicate filter for Scrapy that many workers share: a Bloom filter in Redis.
 
     DUPEFILTER_CLASS = "shardbloom.scrapy.BloomDupeFilter"
 
-Works with Scrapy's own scheduler and with that of scrapy-redis. examples/scrapy/README.md tells the
-settings, what happens when the server is lost, and what "seen" means.
+Works with Scrapy's own scheduler and with that of scrapy-redis. examples/scrapy/README.md explains
+the settings, what happens when the server is lost, and what "seen" means.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def scrapy_redis_fingerprint(request: Request) -> str:
 
 
 def scrapy_2_6_fingerprint(request: Request) -> str:
-    """What Scrapy up to 2.6 kept, and scrapy-redis up to 0.7. Scrapy 2.12 and newer can't compute it."""
+    """What Scrapy up to 2.6 kept, and scrapy-redis up to 0.7. Scrapy 2.12 and newer lack it."""
     digest = hashlib.sha1(to_bytes(request.method))
     digest.update(to_bytes(canonicalize_url(request.url)))
     digest.update(request.body or b"")
@@ -81,9 +81,9 @@ def fingerprinter(name: str, crawler: Any) -> Callable[[Request], str]:
 def client_from(settings: Any) -> Any:
     """The server of BLOOM_URL; else that of scrapy-redis's settings, with their meaning there.
 
-    Only one thing is not as they say: the client never repeats a command by itself, as retry_on_timeout and
-    redis-py 6 would. A request that was marked by a command whose answer got lost would look as if it had been
-    seen before.
+    With one exception: the client never repeats a command by itself, as retry_on_timeout and
+    redis-py 6 would. A request that was marked by a command whose answer got lost would look as if
+    it had been seen before.
     """
     timeout = settings.getfloat("BLOOM_TIMEOUT", 5)
     if settings.get("BLOOM_URL"):
@@ -137,7 +137,7 @@ def passing(error: Exception) -> bool:
 
 
 class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
-    """Scrapy makes one for each crawler, by from_crawler(); scrapy-redis's scheduler by from_spider()."""
+    """One for each crawler. Scrapy calls from_crawler(), scrapy-redis's scheduler from_spider()."""
 
     def __init__(self, crawler: Any, key: str) -> None:
         settings = crawler.settings
@@ -198,7 +198,7 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
     # ---- what schedulers call ----
 
     def open(self) -> None:
-        """Creates the filter, if it is not there: so mistakes are noticed at the start. Adding would create it too."""
+        """Creates the filter if there is none. Adding would too; here, mistakes show at once."""
         try:
             if not self.ask(self.filter.create)[0]:
                 logger.info(
@@ -228,7 +228,7 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
         return not self.count(new, doubtful)
 
     def clear(self) -> None:
-        """Begins anew. scrapy-redis's scheduler does so at the end, unless SCHEDULER_PERSIST is set."""
+        """Forgets all: scrapy-redis's scheduler calls it at the end, without SCHEDULER_PERSIST."""
         self.ask(self.filter.delete)
 
     def close(self, reason: str = "") -> None:
@@ -239,7 +239,10 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
             words = "Filtered duplicate request: %s (referer: %s)"
             logger.debug(words, request, referer_str(request), extra={"spider": spider})
         elif self.logdupes:
-            words = "Filtered duplicate request: %s - no more duplicates will be shown (DUPEFILTER_DEBUG shows all)"
+            words = (
+                "Filtered duplicate request: %s - no more duplicates will be shown"
+                " (DUPEFILTER_DEBUG shows all)"
+            )
             logger.debug(words, request, extra={"spider": spider})
             self.logdupes = False
         self.stats.inc_value("dupefilter/filtered")
@@ -247,9 +250,9 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
     # ---- for spiders ----
 
     def unseen(self, requests: Iterable[Request]) -> Iterator[Request]:
-        """Of many requests, as a page's links are, those that are new: one round trip for hundreds of them.
+        """Those of many requests, such as a page's links, that are new: a round trip for hundreds.
 
-        They are marked as seen by this, and carry a note in their meta that the scheduler need not ask for them
+        This marks them as seen, and notes in their meta that the scheduler need not ask for them
         again. Two that are the same count once.
         """
         todo = list(requests)
@@ -298,10 +301,10 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
     # ---- asking ----
 
     def ask(self, call: Callable[[], Any]) -> Tuple[Any, bool]:
-        """Calls, again and again while there is no answer, at most BLOOM_RETRIES times; while the server loads, longer.
+        """Calls until there is an answer: at most BLOOM_RETRIES retries, more while a server loads.
 
-        Returns the answer, and whether it is doubtful: when a connection breaks, the server may have carried out the
-        command before. Then a "seen" may be the echo of ourselves.
+        Returns the answer, and whether it is doubtful: when a connection breaks, the server may
+        have carried out the command before. Then a "seen" may be the echo of ourselves.
         """
         doubtful = False
         nattempts = 0
@@ -323,7 +326,7 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
                 nattempts += 1
 
     def count(self, new: bool, doubtful: bool) -> bool:
-        """Whether the request shall be crawled. In doubt it is: a page fetched twice is better than a page lost."""
+        """Whether to crawl the request. In doubt, yes: better fetch a page twice than lose it."""
         if not new and doubtful:
             self.stats.inc_value("bloom/doubtful")
             new = True
@@ -338,7 +341,7 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
     # ---- when the server is lost ----
 
     def is_silent(self) -> bool:
-        """Whether not to ask, since it is in vain: the spider is being closed, or there was no answer just now."""
+        """Whether asking is in vain: the spider is closing, or there was no answer just now."""
         silent = self.lost and (self.on_lost == "close" or time.monotonic() < self.silent_until)
         if silent:
             self.stats.inc_value("bloom/unasked")
@@ -347,8 +350,9 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
     def give_up(self, error: Exception) -> None:
         """The server is lost, or refuses.
 
-        The request at hand is scheduled nevertheless, and so are all that come until the spider is closed: nobody else
-        may have got it, and a JOBDIR or a shared queue keeps it for the next start.
+        The request at hand is scheduled nevertheless, and so are all that come until the spider is
+        closed: nobody else may have got it, and a JOBDIR or a shared queue keeps it for the next
+        start.
         """
         self.stats.inc_value("bloom/unasked")
         if not self.lost:
@@ -372,7 +376,10 @@ class BloomDupeFilter(BaseDupeFilter):  # type: ignore[misc]
 
 
 def unseen(spider: Spider, requests: Iterable[Request]) -> Iterator[Request]:
-    """BloomDupeFilter.unseen for use in a callback: yield from unseen(self, (response.follow(a) for a in links))."""
+    """BloomDupeFilter.unseen for use in a callback:
+
+    yield from unseen(self, (response.follow(a) for a in links))
+    """
     dupefilter = _filters.get(spider.crawler)
     if dupefilter is None:
         # Any other error would be logged, and the crawl end as "finished" without these requests.

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""examples/worker: what it prints, that several share the work, and that no line is lost, however it ends."""
+"""examples/worker: what it prints; several share the work; no line is lost, however it ends."""
 
 import random
 import re
@@ -15,7 +15,10 @@ from faults import Faults
 from result import run_tests
 from worker import WORKER, Talk
 
-TOTALS = re.compile(rb"(\d+) lines, (\d+) new, (\d+) seen(?:, (\d+) empty)?(?:, (\d+) too long)?(?:, (\d+) refused)?")
+TOTALS = re.compile(
+    rb"(\d+) lines, (\d+) new, (\d+) seen"
+    rb"(?:, (\d+) empty)?(?:, (\d+) too long)?(?:, (\d+) refused)?"
+)
 
 
 def totals(err):
@@ -38,7 +41,12 @@ class WorkerTest(Talk):
         return self.server.redis.execute_command("BF.CARD", key)
 
     def start(self, *arguments, port=None, **options):
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        pipes = {
+            "stdin": subprocess.PIPE,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **options,
+        }
         # Without preexec_fn, which can deadlock where there are threads: it ends with its input.
         return subprocess.Popen([WORKER, "--port", str(port or self.server.port), *arguments],
                                 **pipes)
@@ -58,8 +66,11 @@ class Lines(WorkerTest):
     def test_prints_each_line_once(self):
         code, out, err = self.run_worker(b"a\nb\na\n\nc\nb\nd")
         self.assertEqual((code, out), (0, b"a\nb\nc\nd\n"))
-        self.assertEqual(err, b"worker: there is no filter 'seen' yet; making it, for 10000000 lines with an error rate"
-                              b" of 1e-6\n")
+        self.assertEqual(
+            err,
+            b"worker: there is no filter 'seen' yet; making it, for 10000000 lines with an error"
+            b" rate of 1e-6\n",
+        )
         self.assertEqual(self.run_worker(b"d\ne\na\n"), (0, b"e\n", b""))
         self.assertEqual(self.card(), 5)
 
@@ -72,7 +83,7 @@ class Lines(WorkerTest):
         self.assertEqual((code, out.split(b"\n")), (0, lines + [b""]))
 
     def test_lines_of_another_world(self):
-        """A file from Windows holds the same URLs: \\r belongs to the end of the line, also of the last one."""
+        """A file from Windows has the same URLs: \\r is part of a line's end, even of the last."""
         self.reserve()
         code, out, err = self.run_worker(b"a\r\nb\r\n\r\na\nb\r\nc\r\r\nd\r", "--progress")
         self.assertEqual((code, out), (0, b"a\nb\nc\r\nd\n"))
@@ -89,7 +100,9 @@ class Lines(WorkerTest):
     def test_batches_of_every_size(self):
         lines = [b"line %d" % (i % 700) for i in range(1000)]
         for batch in ("1", "7", "699", "10000"):
-            code, out, _ = self.run_worker(b"\n".join(lines), "--key", "k" + batch, "--batch", batch)
+            code, out, _ = self.run_worker(
+                b"\n".join(lines), "--key", "k" + batch, "--batch", batch
+            )
             self.assertEqual((code, out.split(b"\n")[:-1]), (0, lines[:700]))
 
     def test_a_trickle_is_answered_at_once(self):
@@ -105,8 +118,17 @@ class Lines(WorkerTest):
         self.assertEqual(totals(err), (4, 2, 1, 1, 0, 0))
 
     def test_calls_that_are_wrong(self):
-        for arguments in (["--batch", "0"], ["--port", "x"], ["--nonsense"], ["file"], ["-e", "2"], ["-e", "x"],
-                          ["-c", "0"], ["-m", "1g"], ["-n", "-1"]):
+        for arguments in (
+            ["--batch", "0"],
+            ["--port", "x"],
+            ["--nonsense"],
+            ["file"],
+            ["-e", "2"],
+            ["-e", "x"],
+            ["-c", "0"],
+            ["-m", "1g"],
+            ["-n", "-1"],
+        ):
             code, out, err = self.run_worker(b"a\n", *arguments)
             self.assertEqual((code, out), (2, b""), arguments)
             self.assertTrue(err)
@@ -120,13 +142,16 @@ class Lines(WorkerTest):
 class LongLines(WorkerTest):
     def test_too_long_ones_are_passed_over_with_a_message(self):
         self.reserve()
-        lines = [b"a", b"b" * 10, b"c" * 11, b"", b"d" * 10 + b"\r", b"e" * 500_000, b"a", b"f" * 11 + b"\r", b"g" * 12]
+        lines = [b"a", b"b" * 10, b"c" * 11, b"", b"d" * 10 + b"\r"]
+        lines += [b"e" * 500_000, b"a", b"f" * 11 + b"\r", b"g" * 12]
         for end, nlong in ((b"", 4), (b"\n", 4)):
             self.server.redis.delete("seen")
             self.reserve()
             code, out, err = self.run_worker(b"\n".join(lines) + end, "--max-line", "10")
             self.assertEqual((code, out), (1, b"a\n" + b"b" * 10 + b"\n" + b"d" * 10 + b"\n"))
-            self.assertEqual([int(n) for n in re.findall(rb"line (\d+) is passed over", err)], [3, 6, 8, 9])
+            self.assertEqual(
+                [int(n) for n in re.findall(rb"line (\d+) is passed over", err)], [3, 6, 8, 9]
+            )
             self.assertEqual(totals(err), (9, 3, 1, 1, nlong, 0))
             self.assertEqual(self.card(), 3)
 
@@ -162,7 +187,7 @@ class LongLines(WorkerTest):
 
 
 class Vanished(WorkerTest):
-    """A filter that goes away while a worker uses it comes back as it was asked for, and the worker says so."""
+    """A filter that goes away under a worker comes back as asked for, and the worker says so."""
 
     def vanish(self, remove):
         worker = self.start("--capacity", "54321", "--error", "1e-9")
@@ -215,7 +240,9 @@ class Vanished(WorkerTest):
         self.assertEqual(worker.wait(60), 0, err)
         self.assertEqual(printed, set(lines))
         self.assertEqual(err.count(b"has vanished"), 6)
-        self.assertEqual(self.server.redis.execute_command("BF.INFO", "seen", "CAPACITY"), [1000000])
+        self.assertEqual(
+            self.server.redis.execute_command("BF.INFO", "seen", "CAPACITY"), [1000000]
+        )
 
 
 class Interrupted(WorkerTest):
@@ -338,8 +365,12 @@ class Refused(WorkerTest):
     def test_answers_that_it_will_take_a_while(self):
         proxy = self.proxy()
         self.reserve()
-        proxy.answer("-LOADING Redis is loading the dataset in memory", "-TRYAGAIN a shard is on its way",
-                     "-BUSY a script is running", "-CLUSTERDOWN the cluster is down")
+        proxy.answer(
+            "-LOADING Redis is loading the dataset in memory",
+            "-TRYAGAIN a shard is on its way",
+            "-BUSY a script is running",
+            "-CLUSTERDOWN the cluster is down",
+        )
         code, out, err = self.run_worker(b"a\na\nb\n", port=proxy.port)
         self.assertEqual((code, out, err.count(b"trying again")), (0, b"a\nb\n", 4))
 
@@ -383,7 +414,7 @@ class Refused(WorkerTest):
         self.assertEqual(totals(err), (0, 0, 0, 0, 0, 0))
 
     def test_an_error_after_a_lost_answer(self):
-        """The lines were marked, the answer was lost, and the next one is an error: they are printed all the same."""
+        """Lines are marked, the answer is lost, the next is an error: they are printed anyway."""
         self.reserve()
         proxy = self.proxy()
         proxy.cut()
@@ -401,11 +432,18 @@ class Output(WorkerTest):
     def test_that_can_not_be_written_ends_it(self):
         self.reserve()
         with open("/dev/full", "wb") as full:
-            worker = subprocess.run([WORKER, "--port", str(self.server.port)], input=b"a\nb\na\n", stdout=full,
-                                    stderr=subprocess.PIPE, timeout=60)
+            worker = subprocess.run(
+                [WORKER, "--port", str(self.server.port)],
+                input=b"a\nb\na\n",
+                stdout=full,
+                stderr=subprocess.PIPE,
+                timeout=60,
+            )
         self.assertEqual(worker.returncode, 2)
         self.assertIn(b"cannot write: No space left on device", worker.stderr)
-        self.assertIn(b"2 new lines of 1 to 3 are marked as seen and were not written", worker.stderr)
+        self.assertIn(
+            b"2 new lines of 1 to 3 are marked as seen and were not written", worker.stderr
+        )
 
     def test_that_nobody_reads_any_more(self):
         self.reserve()
@@ -427,7 +465,7 @@ class Together(WorkerTest):
         return sum(client["cmd"] == "bf.insert" for client in self.server.redis.client_list())
 
     def share(self, nworkers, disturb=None):
-        """Several workers, each with all lines in an order of its own. Returns what each printed."""
+        """Several workers, each with all lines in an order of its own. Returns what was printed."""
         lines = [b"http://example.com/%d" % n for n in range(20000)]
         outputs = [None] * nworkers
         self.reserve()
@@ -450,7 +488,9 @@ class Together(WorkerTest):
             disturb()
         for thread in threads:
             thread.join()
-        self.assertEqual([code for code, _, _ in outputs], [0] * nworkers, [err for _, _, err in outputs])
+        self.assertEqual(
+            [code for code, _, _ in outputs], [0] * nworkers, [err for _, _, err in outputs]
+        )
         printed = [line for _, out, _ in outputs for line in out.split()]
         return lines, printed, outputs
 
@@ -464,14 +504,18 @@ class Together(WorkerTest):
 
         def crash():
             end = time.monotonic() + 30
-            while time.monotonic() < end and self.server.redis.execute_command("BF.CARD", "seen") < 2000:
+            while (
+                time.monotonic() < end
+                and self.server.redis.execute_command("BF.CARD", "seen") < 2000
+            ):
                 time.sleep(0.001)
             self.server.kill()
             self.server.start()
 
         lines, printed, outputs = self.share(3, crash)
         self.assertEqual(set(printed), set(lines))
-        self.assertLessEqual(len(printed), len(lines) + 3 * 50)  # a batch of each worker may be in doubt
+        # A batch of each worker may be in doubt.
+        self.assertLessEqual(len(printed), len(lines) + 3 * 50)
 
     def test_an_answer_that_gets_lost(self):
         self.reserve()

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""examples/worker: every way to reach a server, on real ones and in a cluster; and what it says when it can't."""
+"""examples/worker: every way to reach a server or a cluster, and what it says when it can't."""
 
 import os
 import subprocess
@@ -11,14 +11,23 @@ import server
 from result import run_tests
 from worker import WORKER
 
-HAS_TLS = b"built without" not in subprocess.run([WORKER, "--help"], stdout=subprocess.PIPE, check=True).stdout
+HAS_TLS = (
+    b"built without"
+    not in subprocess.run([WORKER, "--help"], stdout=subprocess.PIPE, check=True).stdout
+)
 
 
 def run_worker(*arguments, data=b"a\nb\na\n", **environment):
     """Exit code, output, messages."""
     clean = {name: value for name, value in os.environ.items() if name != "REDISCLI_AUTH"}
-    done = subprocess.run([WORKER, "-q", *arguments], input=data, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          timeout=60, env={**clean, **environment})
+    done = subprocess.run(
+        [WORKER, "-q", *arguments],
+        input=data,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        env={**clean, **environment},
+    )
     return done.returncode, done.stdout, done.stderr.decode()
 
 
@@ -59,16 +68,23 @@ class Ways(unittest.TestCase):
         self.check(client, "-p", port, "--user", "ann", "--password", password)
         self.check(client, "-p", port, "--user", "ann", REDISCLI_AUTH=password)
         for login in (":" + quoted, "ann:" + quoted, "default:" + quoted, quoted):
-            self.check(client, "-u", "redis://%s@127.0.0.1:%s" % (login, port), REDISCLI_AUTH="wrong")
+            self.check(
+                client, "-u", "redis://%s@127.0.0.1:%s" % (login, port), REDISCLI_AUTH="wrong"
+            )
         self.check(client, "-u", "redis://ann:wrong@127.0.0.1:" + port, "-a", password)
         code, out, err = run_worker("-p", port)
         self.assertEqual((code, out), (2, b""))
-        self.assertIn("worker: 127.0.0.1:%s asks for a password: set REDISCLI_AUTH, or give it with -a or -u\n" % port,
-                      err)
+        self.assertIn(
+            "worker: 127.0.0.1:%s asks for a password:"
+            " set REDISCLI_AUTH, or give it with -a or -u\n" % port,
+            err,
+        )
         for wrong in (("-a", "x"), ("--user", "nobody", "-a", password)):
             code, out, err = run_worker("-p", port, *wrong)
             self.assertEqual((code, out), (2, b""))
-            self.assertIn("worker: 127.0.0.1:%s does not accept the user or the password\n" % port, err)
+            self.assertIn(
+                "worker: 127.0.0.1:%s does not accept the user or the password\n" % port, err
+            )
 
     def test_sockets(self):
         one = self.start_server("--unixsocket", "redis.sock")
@@ -86,18 +102,24 @@ class Ways(unittest.TestCase):
             if not HAS_TLS:
                 code, out, err = run_worker(*arguments)
                 self.assertEqual((code, out), (2, b""))
-                self.assertEqual(err, "worker: this worker was built without TLS, since the hiredis of the system has"
-                                      " none\n")
+                self.assertEqual(
+                    err,
+                    "worker: this worker was built without TLS, since the hiredis of the system has"
+                    " none\n",
+                )
         if HAS_TLS:
             self.use_tls()
 
     def use_tls(self):
         plain = self.start_server()
         for name, subject in (("good", "IP:127.0.0.1"), ("other", "DNS:elsewhere.example")):
-            subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-                            "-nodes", "-days", "2", "-subj", "/CN=" + name, "-addext", "subjectAltName=" + subject,
-                            "-keyout", name + ".key", "-out", name + ".crt"],
-                           cwd=plain.dir, check=True, stderr=subprocess.DEVNULL, timeout=60)
+            command = ["openssl", "req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"]
+            command += ["-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=" + name]
+            command += ["-addext", "subjectAltName=" + subject]
+            command += ["-keyout", name + ".key", "-out", name + ".crt"]
+            subprocess.run(
+                command, cwd=plain.dir, check=True, stderr=subprocess.DEVNULL, timeout=60
+            )
             port, file = str(server.free_port()), os.path.join(plain.dir, name)
             one = self.start_server("--tls-port", port, "--tls-cert-file", file + ".crt",
                                     "--tls-key-file", file + ".key", "--tls-auth-clients", "no")
@@ -112,17 +134,18 @@ class Ways(unittest.TestCase):
 
     def test_wrong_words(self):
         for arguments, words in (
-                (["-u", "http://a"], "not the URL of a server (redis://, rediss:// or unix://)"),
-                (["-u", "127.0.0.1:6379"], "not the URL of a server (redis://, rediss:// or unix://)"),
-                (["-u", "redis://:secret@a:port"], "not a port"),
-                (["-u", "redis://a/x"], "not the number of a database"),
-                (["-u", "redis://a?protocol=3"], "unknown words in the URL of a server"),
-                (["-u", "redis://[::1"], "the URL has a [ without a ]"),
-                (["-u", "unix://"], "unix:// needs the path of a socket: unix:///run/redis/redis.sock"),
-                (["-u", "redis://a", "-p", "6379"], "give either a URL or --host and --port"),
-                (["--cacert", "/etc/hosts"], "--cacert is for TLS: give --tls or a rediss:// URL"),
-                (["-p", "65536"], "not a port: 65536"),
-                (["-n", "one"], "not the number of a database: one")):
+            (["-u", "http://a"], "not the URL of a server (redis://, rediss:// or unix://)"),
+            (["-u", "127.0.0.1:6379"], "not the URL of a server (redis://, rediss:// or unix://)"),
+            (["-u", "redis://:secret@a:port"], "not a port"),
+            (["-u", "redis://a/x"], "not the number of a database"),
+            (["-u", "redis://a?protocol=3"], "unknown words in the URL of a server"),
+            (["-u", "redis://[::1"], "the URL has a [ without a ]"),
+            (["-u", "unix://"], "unix:// needs the path of a socket: unix:///run/redis/redis.sock"),
+            (["-u", "redis://a", "-p", "6379"], "give either a URL or --host and --port"),
+            (["--cacert", "/etc/hosts"], "--cacert is for TLS: give --tls or a rediss:// URL"),
+            (["-p", "65536"], "not a port: 65536"),
+            (["-n", "one"], "not the number of a database: one"),
+        ):
             self.assertEqual(run_worker(*arguments), (2, b"", "worker: " + words + "\n"))
 
 
@@ -147,14 +170,20 @@ class Obstacles(unittest.TestCase):
         one = server.Server(module=False)
         self.addCleanup(one.stop)
         err = self.obstacle("-p", str(one.port))
-        self.assertIn("worker: 127.0.0.1:%d has no shardbloom module, or an old one\n" % one.port, err)
+        self.assertIn(
+            "worker: 127.0.0.1:%d has no shardbloom module, or an old one\n" % one.port, err
+        )
 
     def test_wrong_type_and_permission(self):
         one = server.Server()
         self.addCleanup(one.stop)
         one.redis.set("string", "x")
-        self.assertIn("worker: string is not a filter\n", self.obstacle("-p", str(one.port), "-k", "string"))
-        one.redis.execute_command("ACL", "SETUSER", "reader", "on", ">x", "~seen*", "+bf.exists", "+bf.card")
+        self.assertIn(
+            "worker: string is not a filter\n", self.obstacle("-p", str(one.port), "-k", "string")
+        )
+        one.redis.execute_command(
+            "ACL", "SETUSER", "reader", "on", ">x", "~seen*", "+bf.exists", "+bf.card"
+        )
         one.redis.execute_command("ACL", "SETUSER", "adder", "on", ">x", "~seen*", "+bf.insert")
         login = ("-p", str(one.port), "-a", "x", "--user")
         refusal = "worker: 127.0.0.1:%d does not permit it: " % one.port
@@ -165,7 +194,7 @@ class Obstacles(unittest.TestCase):
 
 
 class Cluster(unittest.TestCase):
-    """Two nodes with half of the slots each; a filter is moved from one to the other under a worker."""
+    """Two nodes with half of the slots each; a filter moves between them while a worker runs."""
 
     def setUp(self):
         self.nodes = []
@@ -179,7 +208,11 @@ class Cluster(unittest.TestCase):
         second.redis.execute_command("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)
         bus = second.redis.config_get("cluster-port")["cluster-port"]
         first.redis.execute_command("CLUSTER", "MEET", "127.0.0.1", second.port, bus)
-        self.wait(lambda: all(len(self.slots(node)) == 2 and self.info(node) == "ok" for node in self.nodes))
+        self.wait(
+            lambda: all(
+                len(self.slots(node)) == 2 and self.info(node) == "ok" for node in self.nodes
+            )
+        )
 
     def slots(self, node):
         return node.redis.execute_command("CLUSTER SLOTS")
@@ -208,20 +241,31 @@ class Cluster(unittest.TestCase):
         slot = self.slot(key)
         names = [node.redis.execute_command("CLUSTER", "MYID") for node in self.nodes]
         ids = [name.decode() if isinstance(name, bytes) else name for name in names]
-        target.redis.execute_command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[self.nodes.index(source)])
-        source.redis.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[self.nodes.index(target)])
+        target.redis.execute_command(
+            "CLUSTER", "SETSLOT", slot, "IMPORTING", ids[self.nodes.index(source)]
+        )
+        source.redis.execute_command(
+            "CLUSTER", "SETSLOT", slot, "MIGRATING", ids[self.nodes.index(target)]
+        )
         for name in source.redis.execute_command("CLUSTER", "GETKEYSINSLOT", slot, 1000):
             source.redis.execute_command("MIGRATE", "127.0.0.1", target.port, name, 0, 10000)
         yield
         for node in (target, source):
-            node.redis.execute_command("CLUSTER", "SETSLOT", slot, "NODE", ids[self.nodes.index(target)])
+            node.redis.execute_command(
+                "CLUSTER", "SETSLOT", slot, "NODE", ids[self.nodes.index(target)]
+            )
         yield
 
     def test_a_filter_that_moves(self):
         key = next("seen%d" % n for n in range(100) if self.slot("seen%d" % n) < 8192)
         source, target = self.nodes
-        worker = subprocess.Popen([WORKER, "-p", str(source.port), "-k", key], stdin=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=server.die_with_parent)
+        worker = subprocess.Popen(
+            [WORKER, "-p", str(source.port), "-k", key],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=server.die_with_parent,
+        )
 
         def feed(*lines):
             worker.stdin.write(b"".join(line + b"\n" for line in lines))
