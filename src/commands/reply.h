@@ -33,8 +33,8 @@
     "ERR the filter has more than 1000 shards: list them in parts, with FROM layer shard"
 #define ERROR_BAD_ITERATOR "ERR Second argument must be numeric: an iterator is a whole number"
 #define ERROR_CHANGED                                                                              \
-    "ERR bad iterator: it is not of this filter, or the filter has grown or was replaced since; "  \
-    "start again from 0"
+    "ERR bad iterator: it is not of this filter, or the filter has grown, turned or was replaced " \
+    "since; start again from 0"
 #define ERROR_COMPLETE                                                                             \
     "ERR item exists: BF.LOADCHUNK needs a key that does not exist, or a half-loaded filter"
 #define ERROR_NO_HEADER                                                                            \
