@@ -643,11 +643,10 @@ static void run_model(unsigned seed, uint32_t seconds, uint32_t nslices, bool sl
         const unsigned first = (unsigned)random() % UNIVERSE,
                        n = 1 + (unsigned)random() % (jump == 3 ? 400 : 60);
         CHECK(memory_turn(memory, now, random() % 8 > 0));
-        unsigned nnew = 0, nchanged = 0;
+        unsigned nchanged = 0;
         for (unsigned i = first; i < first + n && i < UNIVERSE; i++) {
             const uint64_t before = model->since_ms[i];
             const bool is_new = model_add(model, i, now);
-            nnew += is_new;
             nchanged += is_new || model->since_ms[i] != before;
         }
         const unsigned nadded = first + n < UNIVERSE ? n : UNIVERSE - first;
