@@ -380,9 +380,9 @@ static void prepare(Server *s, const char *key) {
 }
 
 TEST(restarts) {
-    static const char *const configs[] = {"save 3600 1", "appendonly yes\nappendfsync always",
-                                          "appendonly yes\nappendfsync always\n"
-                                          "aof-use-rdb-preamble no"};
+    static const char *const configs[] = {
+        "save 3600 1", "appendonly yes\nappendfsync always",
+        "appendonly yes\nappendfsync always\naof-use-rdb-preamble no"};
     for (size_t i = 0; i < 3; i++) {
         Server *s = start(configs[i]);
         prepare(s, "k");
