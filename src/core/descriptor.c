@@ -167,7 +167,7 @@ uint32_t descriptor_newest_slice(const struct descriptor *descriptor) {
 }
 
 struct descriptor *descriptor_split(struct descriptor *descriptor, uint32_t n) {
-    struct descriptor *gone = copy_head(descriptor);
+    struct descriptor *gone = descriptor->window ? copy_head(descriptor) : NULL;
     if (gone) gone->layers = descriptor_allocator.alloc(n * sizeof *gone->layers);
     if (!gone || !gone->layers) {
         descriptor_free(gone);
