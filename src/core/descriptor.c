@@ -166,6 +166,10 @@ uint32_t descriptor_newest_slice(const struct descriptor *descriptor) {
     return first;
 }
 
+uint32_t descriptor_whole_strings(const struct descriptor *descriptor, uint32_t n) {
+    return n < descriptor->nlayers ? descriptor->layers[n].home : descriptor->nlayers;
+}
+
 struct descriptor *descriptor_split(struct descriptor *descriptor, uint32_t n) {
     struct descriptor *gone = descriptor->window ? copy_head(descriptor) : NULL;
     if (gone) gone->layers = descriptor_allocator.alloc(n * sizeof *gone->layers);
@@ -200,14 +204,17 @@ bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *la
     return descriptor_append(descriptor, &layer);
 }
 
-const char *descriptor_join_problem(const struct descriptor *descriptor,
-                                    const struct layout *layout, uint64_t max_bytes) {
+const char *descriptor_join_problem(const struct descriptor *descriptor, const struct layer *layer,
+                                    uint64_t max_bytes) {
     if (descriptor->nlayers == 0) return "a first layer that is joined";
     const struct layer *newest = descriptor_newest(descriptor);
-    if (newest->kind != LAYER_BLOCKED || newest->layout.nshards != 1 || layout->nshards != 1)
+    if (newest->kind != LAYER_BLOCKED || newest->layout.nshards != 1 || layer->layout.nshards != 1)
         return "joined layers with several shards, or of different kinds";
+    if (layer->began_ms != newest->began_ms &&
+        newest->began_ms != descriptor->layers[newest->home].began_ms)
+        return "a string that belongs to three slices";
     const uint64_t nbytes =
-        newest->offset + layout_shard_bytes(&newest->layout) + layout_shard_bytes(layout);
+        newest->offset + layout_shard_bytes(&newest->layout) + layout_shard_bytes(&layer->layout);
     return nbytes > max_bytes - SIZING_SHARD_OVERHEAD ? "joined layers that are too long" : NULL;
 }
 
@@ -219,14 +226,11 @@ bool descriptor_add_layer_joined(struct descriptor *descriptor, const struct lay
                           .began_ms = slice_began(descriptor)};
     const uint64_t nblocks = (uint64_t)layout->nshards * layout->nblocks;
     if (nblocks <= UINT32_MAX) {
-        const struct layout whole = {.nshards = 1,
-                                     .nblocks = (uint32_t)nblocks,
-                                     .block_log2 = layout->block_log2,
-                                     .nprobes = layout->nprobes};
-        if (!descriptor_join_problem(descriptor, &whole, descriptor->shard_bytes)) {
-            layer.layout = whole;
-            layer.flags = LAYER_JOINED;
-        }
+        struct layer whole = layer;
+        whole.flags = LAYER_JOINED;
+        whole.layout.nshards = 1;
+        whole.layout.nblocks = (uint32_t)nblocks;
+        if (!descriptor_join_problem(descriptor, &whole, descriptor->shard_bytes)) layer = whole;
     }
     return descriptor_append(descriptor, &layer);
 }
@@ -431,7 +435,7 @@ static bool begins_slice(const struct descriptor *descriptor, uint32_t layer) {
            descriptor->layers[layer].began_ms != descriptor->layers[layer - 1].began_ms;
 }
 
-/* Slices follow each other in time, and share nothing. */
+/* Slices follow each other in time. */
 static const char *slices_problem(const struct descriptor *descriptor) {
     const struct window *window = descriptor->window;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
@@ -443,8 +447,6 @@ static const char *slices_problem(const struct descriptor *descriptor) {
         if (layer->kind != LAYER_BLOCKED) return "a window over layers of another kind";
         if (layer->began_ms < 1 || layer->began_ms > WINDOW_MAX_MS) return "a time out of range";
         if (i > 0 && layer->began_ms < layer[-1].began_ms) return "slices out of order";
-        if (begins_slice(descriptor, i) && layer_is_joined(layer))
-            return "a string that belongs to two slices";
     }
     if (window && window->nover > 0 &&
         (window->nover >= descriptor->nlayers || !begins_slice(descriptor, window->nover)))

@@ -62,7 +62,8 @@ struct window {
     uint32_t nslices;      /* into which a window is cut */
     bool sliding;          /* an item that is added again is remembered from then on */
     uint32_t first_number; /* of the oldest layer; those before it are gone */
-    uint32_t nover; /* layers, the oldest, that the primary has found over but could not drop yet */
+    uint32_t nover; /* layers, the oldest, that the primary has found over but could not drop yet:
+                       a slice that counts shares their string, or their cluster slot is moving */
     uint64_t capacity; /* items for each window */
 };
 
@@ -116,6 +117,9 @@ static inline uint32_t descriptor_number(const struct descriptor *descriptor, ui
 
 /* The first layer of the newest slice; of a filter without a window, the first of all. */
 uint32_t descriptor_newest_slice(const struct descriptor *descriptor);
+
+/* Of the n oldest layers, how many can go without cutting a string in two? */
+uint32_t descriptor_whole_strings(const struct descriptor *descriptor, uint32_t n);
 
 /* Takes the n oldest layers of a filter with a window away, and returns a descriptor of these
  * alone. NULL for lack of memory: then nothing has changed. No string may hold layers of both
@@ -233,9 +237,9 @@ const char *window_problem(const struct window *window);
 const char *descriptor_head_problem(const struct descriptor *descriptor);
 const char *descriptor_problem(const struct descriptor *descriptor);
 
-/* Why a blocked layer can't share the string of the newest one, which must not get longer than
+/* Why this blocked layer can't share the string of the newest one, which must not get longer than
  * max_bytes; NULL: it can. */
-const char *descriptor_join_problem(const struct descriptor *descriptor,
-                                    const struct layout *layout, uint64_t max_bytes);
+const char *descriptor_join_problem(const struct descriptor *descriptor, const struct layer *layer,
+                                    uint64_t max_bytes);
 
 #endif

@@ -166,7 +166,7 @@ static const char *decode_layer(struct descriptor *descriptor, const uint8_t **a
     }
     const char *problem = layer_problem(&layer);
     if (!problem && layer.kind == LAYER_BLOCKED && layer.flags & LAYER_JOINED)
-        problem = descriptor_join_problem(descriptor, &layer.layout, SIZING_MAX_SHARD_BYTES);
+        problem = descriptor_join_problem(descriptor, &layer, SIZING_MAX_SHARD_BYTES);
     if (problem) return problem;
     const size_t nbitmap = layer_bitmap_bytes(&layer.layout);
     if ((size_t)(end - *at) < nbitmap) return "too short";

@@ -54,7 +54,7 @@ static const char *append_like(struct descriptor *to, const struct layer *like) 
                           .began_ms = like->began_ms,
                           .capacity = like->capacity};
     if (to->nlayers >= SIZING_MAX_LAYERS) return "the destination can't have more layers";
-    if (to->nlayers == 0 || descriptor_join_problem(to, &layer.layout, to->shard_bytes))
+    if (to->nlayers == 0 || descriptor_join_problem(to, &layer, to->shard_bytes))
         layer.flags &= (uint8_t)~LAYER_JOINED;
     return descriptor_append(to, &layer) ? NULL : "there is no memory for its layers";
 }

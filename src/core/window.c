@@ -3,6 +3,7 @@
 #include <math.h>
 
 #define ROOM_FOR_GROWTH 8u
+#define MOST_SHARED     (2u << 20) /* bytes of a string that two slices share */
 
 uint64_t window_slice_ms(const struct window *window) {
     return ((uint64_t)window->seconds * 1000 + window->nslices - 1) / window->nslices;
@@ -58,6 +59,22 @@ static uint64_t next_capacity(const struct descriptor *descriptor) {
     return came < SIZING_MAX_CAPACITY ? came : SIZING_MAX_CAPACITY;
 }
 
+/* May a new slice join the string of the newest one? Opening a string is most of what a slice costs
+ * a single item, so small slices share one, two by two. The string goes when both are over: the
+ * filter keeps one slice more, at most, since the two follow each other at once. Only a slice that
+ * has become a bitmap is joined: a joined layer can't begin young, and a window that holds little
+ * would take the memory of a full one. The string is copied then, so it must be short. */
+static bool may_share(const struct descriptor *descriptor, const struct layer *layer) {
+    if (descriptor->nlayers == 0) return false;
+    const struct layer *newest = descriptor_newest(descriptor),
+                       *home = &descriptor->layers[newest->home];
+    const uint64_t most =
+        descriptor->shard_bytes < MOST_SHARED ? descriptor->shard_bytes : MOST_SHARED;
+    return layer->began_ms - newest->began_ms <= window_slice_ms(descriptor->window) &&
+           home->nstored == layer_most_stored(home) &&
+           !descriptor_join_problem(descriptor, layer, most);
+}
+
 bool window_begin(struct descriptor *descriptor, uint64_t now_ms) {
     const struct window *window = descriptor->window;
     const bool grows = descriptor->expansion > 0;
@@ -66,10 +83,12 @@ bool window_begin(struct descriptor *descriptor, uint64_t now_ms) {
                           .began_ms = window_piece_began(window, descriptor->seed, now_ms)};
     const double error =
         sizing_layer_error(window_slice_error(descriptor->error, window), 0, grows);
-    return layer.began_ms <= WINDOW_MAX_MS &&
-           descriptor_number(descriptor, descriptor->nlayers) <= WINDOW_MAX_NUMBER &&
-           sizing_plan(layer.capacity, error, descriptor->shard_bytes, !grows, &layer.layout) &&
-           descriptor_append(descriptor, &layer);
+    if (layer.began_ms > WINDOW_MAX_MS ||
+        descriptor_number(descriptor, descriptor->nlayers) > WINDOW_MAX_NUMBER ||
+        !sizing_plan(layer.capacity, error, descriptor->shard_bytes, !grows, &layer.layout))
+        return false;
+    if (may_share(descriptor, &layer)) layer.flags = LAYER_JOINED;
+    return descriptor_append(descriptor, &layer);
 }
 
 /* Slices that have to grow can use up the layers that a filter can have. A slice begins only if
@@ -90,7 +109,8 @@ static void go_on(struct descriptor *descriptor, uint64_t now_ms) {
 
 bool window_turn(struct descriptor *descriptor, uint64_t now_ms, bool drops,
                  struct descriptor **gone) {
-    const uint32_t nover = window_nover(descriptor, now_ms), ndropped = drops ? nover : 0;
+    const uint32_t nover = window_nover(descriptor, now_ms),
+                   ndropped = drops ? descriptor_whole_strings(descriptor, nover) : 0;
     const bool needs = needs_slice(descriptor, now_ms), begins = has_room(descriptor, ndropped);
     *gone = NULL;
     if (needs && !begins && (nover == descriptor->nlayers || now_ms > WINDOW_MAX_MS)) return false;

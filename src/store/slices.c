@@ -56,8 +56,8 @@ enum slices_turned slices_turn(RedisModuleCtx *ctx, RedisModuleString *name,
 void slices_replace(RedisModuleCtx *ctx, struct filter *filter, struct descriptor *descriptor) {
     struct descriptor *old = filter->descriptor, *gone = NULL;
     const uint32_t first = descriptor_number(descriptor, 0), was = descriptor_number(old, 0);
-    if (old->window && first > was) {
-        const uint32_t n = first - was < old->nlayers ? first - was : old->nlayers;
+    const uint32_t n = first > was ? descriptor_whole_strings(old, first - was) : 0;
+    if (old->window && n > 0) {
         statistics_leave(old);
         gone = descriptor_split(old, n);
         statistics_join(old);

@@ -658,12 +658,14 @@ TEST(a_lost_shard_of_a_slice_that_is_over) {
     Server *s = start(NULL);
     Client *c = s->client;
     EXPECT(c, "+OK", "BF.RESERVE k 0.001 400 " HOURLY);
-    fill(s, "k", 2);
+    fill(s, "k", 1);
+    pass(s, 2 * QUARTER); /* slices that do not follow each other at once share no string */
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "b", 0, 10), 10);
     const redisReply *shards = command(c, "BF.SHARDS k");
     EXPECT(c, ":1", "DEL %s", shards->element[0]->element[1]->str);
     EXPECT_ERROR(c, "SHARDLOST", "", "BF.EXISTS k x");
     EXPECT_ERROR(c, "SHARDLOST", "", "BF.ADD k x");
-    pass(s, 4 * QUARTER);
+    pass(s, 3 * QUARTER);
     CHECK_STR(known(c, "k"), "b");
     EXPECT(c, ":0", "BF.EXISTS k x");
     EXPECT(c, ":1", "BF.ADD k x");
@@ -686,6 +688,39 @@ TEST(a_lost_shard_of_a_slice_that_is_over) {
     CHECK_INT(server_info(s, "bf_shards_lost"), 0);
     CHECK_TIDY(s);
     EXPECT(c, ":2", "DBSIZE");
+}
+
+/* The string of two slices: lost, it is an error while one of them counts. Healed, both of them are
+ * empty, on the replica too, and the string goes with the second. */
+TEST(a_lost_shard_of_two_slices) {
+    Server *s = start(NULL), *replica = start(NULL);
+    Client *c = s->client;
+    server_follow(replica, s);
+    EXPECT(c, "+OK", "BF.RESERVE k 0.001 400 " HOURLY);
+    fill(s, "k", 3);
+    EXPECT(c, ":3", "DBSIZE");
+    const redisReply *shards = command(c, "BF.SHARDS k");
+    REQUIRE(shards->elements == 3);
+    CHECK_STR(shards->element[1]->element[1]->str, shards->element[0]->element[1]->str);
+    CHECK(strcmp(shards->element[2]->element[1]->str, shards->element[1]->element[1]->str) != 0);
+    EXPECT(c, ":1", "DEL %s", shards->element[0]->element[1]->str);
+    pass(s, 3 * QUARTER);
+    EXPECT_ERROR(c, "SHARDLOST", "", "BF.EXISTS k x");
+    EXPECT_ERROR(c, "SHARDLOST", "", "BF.ADD k x");
+    EXPECT(c, ":1", "BF.HEAL k");
+    CHECK_STR(known(c, "k"), "c");
+    EXPECT(c, ":1", "BF.ADD k b0");
+    EXPECT(c, ":1", "BF.EXISTS k b0");
+    server_wait_for_replica(s, replica);
+    server_set_clock(replica, s->clock_ms);
+    CHECK_SAME_DATA(s, replica);
+    pass(s, QUARTER);
+    EXPECT(c, ":1", "BF.ADD k y");
+    CHECK_TIDY(s);
+    EXPECT(c, ":4", "DBSIZE"); /* the filter; c, b0 and y have a string each */
+    server_wait_for_replica(s, replica);
+    server_set_clock(replica, s->clock_ms);
+    CHECK_SAME_DATA(s, replica);
 }
 
 TEST(turning_without_memory) {
@@ -711,6 +746,7 @@ TEST(filters_with_a_window_expire) {
     fill(s, "k", 6);
     CHECK_RANGE((double)command_int(s->client, "TTL k"), 1, 100000);
     EXPECT(s->client, ":1", "PEXPIRE k 1");
+    REQUIRE(server_wait_info(s, "expired_keys", "1"));
     CHECK_TIDY(s);
     REQUIRE(server_wait_info(s, "bf_sweeps_pending", "0"));
     EXPECT(s->client, ":0", "DBSIZE");
