@@ -5,9 +5,10 @@
  * The sweeper is a job that UNLINKs them, on a primary that is not loading; that replicates and
  * reaches the AOF like any other command. Ids are random and never used again (law I4), so it may
  * come late, and twice. The server frees a string in place, which takes milliseconds for a large
- * one; so the sweeper works by the clock, a few names at a time, and remembers where it was. All
- * strings of a filter are in the database in which it died. If that is not known, or nothing is
- * found there, all databases that are not empty are searched until the first string is found.
+ * one; so the sweeper works by the clock, a few names at a time, and remembers where it was. It
+ * also counts: replicas execute all that one run removes as one transaction. All strings of a
+ * filter are in the database in which it died. If that is not known, or nothing is found there, all
+ * databases that are not empty are searched until the first string is found.
  *
  * A replica keeps its own list, forgets what the primary has removed, and starts to sweep when it
  * is promoted. If the primary never removes some strings, it may not know of them: the shards of a
@@ -30,8 +31,10 @@
 #include "store/statistics.h"
 #include "store/value.h"
 
-#define NAMES_PER_CALL 64
+#define RUN_US         100        /* a run of the job, unless one large string takes longer */
+#define NAMES_PER_RUN  40         /* small strings: 0.1 ms here, less on a replica */
 #define BYTES_PER_CALL (1u << 20) /* of strings, to be freed in one call */
+#define TICKS_PER_PART 10         /* a string that has waited n times this long gets n times that */
 #define PATIENCE_TICKS 50 /* how long a replica waits for the primary to remove what is dead */
 
 /* A list of strings to remove: those that are marked as created in a descriptor. */
@@ -310,21 +313,46 @@ static bool remove_names(RedisModuleCtx *ctx, struct garbage *garbage, RedisModu
     return true;
 }
 
+/* What one run of the job may still do. */
+struct run {
+    int64_t deadline_us;
+    uint64_t nnames;
+};
+
+/* Runs are short for the sake of clients and replicas. If strings come faster than short runs
+ * remove them, the oldest of them has waited for seconds; runs grow with its age, up to the job's
+ * own deadline. (Garbage that had to wait for others is old for another reason.) Where memory is
+ * short, only the deadline counts: the server would evict filter after filter for memory that comes
+ * too late. */
+static struct run begin_run(const struct garbage *first, int64_t deadline_us) {
+    if (RedisModule_GetUsedMemoryRatio() > 0.9f) return (struct run){deadline_us, UINT64_MAX};
+    const uint64_t age = (clock_tick() - first->since_tick) / TICKS_PER_PART;
+    const uint64_t nparts = age > 1 && first->looked_tick == 0 ? age : 1;
+    const int64_t end_us = clock_monotonic_us() + (int64_t)nparts * RUN_US;
+    return (struct run){end_us < deadline_us ? end_us : deadline_us, nparts * NAMES_PER_RUN};
+}
+
+static bool is_over(const struct run *run) {
+    return run->nnames == 0 || clock_monotonic_us() >= run->deadline_us;
+}
+
 enum outcome {
     DONE,        /* nothing is left */
-    INTERRUPTED, /* time is up */
+    INTERRUPTED, /* the run is over */
     WAITS,       /* it must wait for others */
     REFUSED,     /* all must wait: the server does not let us */
 };
 
 static enum outcome remove_strings(RedisModuleCtx *ctx, struct garbage *garbage, bool replicate,
-                                   int64_t deadline_us) {
+                                   struct run *run) {
     struct descriptor *strings = garbage->strings;
     for (;;) {
-        RedisModuleString *names[NAMES_PER_CALL];
-        struct string_cursor found[NAMES_PER_CALL], at = garbage->removed;
+        RedisModuleString *names[NAMES_PER_RUN];
+        struct string_cursor found[NAMES_PER_RUN], at = garbage->removed;
         /* One at a time as long as it may have to be searched for. */
-        const size_t max = garbage->db_found ? NAMES_PER_CALL : 1;
+        const uint64_t max = !garbage->db_found            ? 1
+                             : run->nnames < NAMES_PER_RUN ? run->nnames
+                                                           : NAMES_PER_RUN;
         size_t n = 0, nbytes = 0;
         while (n < max && nbytes < BYTES_PER_CALL && descriptor_next_string(strings, &at)) {
             nbytes += descriptor_string_bytes(strings, at.layer);
@@ -337,15 +365,16 @@ static enum outcome remove_strings(RedisModuleCtx *ctx, struct garbage *garbage,
         if (!done) return REFUSED;
         for (size_t i = 0; i < n; i++) descriptor_forget_string(strings, &found[i]);
         garbage->removed = at;
-        if (clock_monotonic_us() >= deadline_us) return INTERRUPTED;
+        run->nnames -= n;
+        if (is_over(run)) return INTERRUPTED;
     }
 }
 
 /* For a server that may only look: nothing is left once all strings were found absent in turn. */
-static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, int64_t deadline_us) {
+static enum outcome look(RedisModuleCtx *ctx, struct garbage *garbage, const struct run *run) {
     const struct descriptor *strings = garbage->strings;
     for (struct string_cursor at = garbage->absent; descriptor_next_string(strings, &at);) {
-        if (clock_monotonic_us() >= deadline_us) return INTERRUPTED;
+        if (is_over(run)) return INTERRUPTED;
         RedisModuleString *name = shard_name(strings, at.layer, at.shard);
         const bool there = is_there(ctx, garbage, name);
         RedisModule_FreeString(NULL, name);
@@ -360,20 +389,20 @@ static bool claimed(const struct garbage *garbage) {
 }
 
 static enum outcome sweep_one(RedisModuleCtx *ctx, struct garbage *garbage, bool primary,
-                              int64_t deadline_us) {
+                              struct run *run) {
     if (claimed(garbage)) return WAITS;
     if (!primary) {
         /* In a cluster the shards of a filter that left may still have to follow it. A replica
          * can't know. */
         const bool overdue = clock_tick() - garbage->since_tick >= PATIENCE_TICKS;
-        return overdue && !cluster_enabled(ctx) ? remove_strings(ctx, garbage, false, deadline_us)
-                                                : look(ctx, garbage, deadline_us);
+        return overdue && !cluster_enabled(ctx) ? remove_strings(ctx, garbage, false, run)
+                                                : look(ctx, garbage, run);
     }
     switch (cluster_slot_state_to_sweep(ctx, names_filter_slot(garbage->strings))) {
     case SLOT_OWNED:
-        return remove_strings(ctx, garbage, true, deadline_us);
+        return remove_strings(ctx, garbage, true, run);
     case SLOT_FOREIGN:
-        return look(ctx, garbage, deadline_us);
+        return look(ctx, garbage, run);
     case SLOT_MOVING:
         break;
     }
@@ -388,7 +417,7 @@ static struct garbage *next_to_sweep(void) {
     return garbage;
 }
 
-/* The job. Those that wait are looked at once per tick at most, for one budget. */
+/* The job. Those that wait are looked at once per tick at most, for one run. */
 static bool sweep(RedisModuleCtx *ctx, int64_t deadline_us) {
     const int flags = RedisModule_GetContextFlags(ctx);
     /* While clients are paused (CLIENT PAUSE, failover) the data set must not change: a server that
@@ -396,10 +425,13 @@ static bool sweep(RedisModuleCtx *ctx, int64_t deadline_us) {
     if (flags & (REDISMODULE_CTX_FLAGS_LOADING | REDISMODULE_CTX_FLAGS_ASYNC_LOADING) ||
         RedisModule_AvoidReplicaTraffic())
         return false;
+    struct garbage *garbage = next_to_sweep();
+    if (!garbage) return false;
+    struct run run = begin_run(garbage, deadline_us);
     bool progress = false;
-    for (struct garbage *garbage; (garbage = next_to_sweep());) {
+    for (; garbage; garbage = next_to_sweep()) {
         const enum outcome outcome =
-            sweep_one(ctx, garbage, flags & REDISMODULE_CTX_FLAGS_MASTER, deadline_us);
+            sweep_one(ctx, garbage, flags & REDISMODULE_CTX_FLAGS_MASTER, &run);
         if (outcome == INTERRUPTED) return true;
         if (outcome == REFUSED) return false;
         acquire();
@@ -412,7 +444,7 @@ static bool sweep(RedisModuleCtx *ctx, int64_t deadline_us) {
             append(garbage);
         }
         release();
-        if (clock_monotonic_us() >= deadline_us) return progress;
+        if (is_over(&run)) return progress;
     }
     return false;
 }
