@@ -6,7 +6,7 @@
 
 #define MIN_PLACES 8u
 
-/* splitmix64's finish. */
+/* The last step of splitmix64. */
 static uint64_t hash_of(const struct ids *ids, uint64_t id) {
     uint64_t x = id ^ ids->salt;
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -18,7 +18,7 @@ static struct ids_part *part_of(const struct ids *ids, uint64_t hash) {
     return (struct ids_part *)&ids->parts[hash >> 54];
 }
 
-/* Where the search for it begins; the rest of the part follows, and then its beginning. */
+/* Where the search for an id begins. It goes on to the end of the part, then from its beginning. */
 static uint32_t first_place(const struct ids_part *part, uint64_t hash) {
     return (uint32_t)((hash & UINT32_MAX) * part->nplaces >> 32);
 }
@@ -65,7 +65,7 @@ bool ids_add(struct ids *ids, uint64_t id) {
     } else {
         const uint64_t hash = hash_of(ids, id);
         struct ids_part *part = part_of(ids, hash);
-        /* At least one place stays empty: there searches end. */
+        /* At least one place stays empty, because searches end there. */
         if (part->nused + 1 >= part->nplaces - part->nplaces / 8 &&
             !resize(ids, part,
                     part->nplaces < MIN_PLACES ? MIN_PLACES : part->nplaces + part->nplaces / 2))
@@ -77,12 +77,13 @@ bool ids_add(struct ids *ids, uint64_t id) {
     return true;
 }
 
-/* Closes the gap, so that searches which went over it still arrive. */
+/* Closes the gap, so that searches that passed over it still succeed. */
 static void take_out(const struct ids *ids, struct ids_part *part, uint32_t gap) {
     for (uint32_t place = next_place(part, gap); part->places[place];
          place = next_place(part, place)) {
         const uint32_t first = first_place(part, hash_of(ids, part->places[place]));
-        /* Does its search begin behind the gap and before here, going round? Then it stays. */
+        /* Does its search begin after the gap and not after this place, going round? Then it
+         * stays. */
         if (gap <= place ? gap < first && first <= place : gap < first || first <= place) continue;
         part->places[gap] = part->places[place];
         gap = place;
@@ -103,7 +104,7 @@ void ids_remove(struct ids *ids, uint64_t id) {
             descriptor_allocator.free(part->places);
             *part = (struct ids_part){0};
         } else if (part->nplaces > MIN_PLACES && part->nused < part->nplaces / 4) {
-            resize(ids, part, part->nplaces / 2); /* or not, for lack of memory */
+            resize(ids, part, part->nplaces / 2); /* not a problem if there is no memory for it */
         }
     }
     ids->ndifferent -= ids_count(ids, id) == 0;

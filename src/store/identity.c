@@ -1,18 +1,18 @@
-/* Ids are random and chosen once, by the primary. COPY and RESTORE are commands of the server,
- * which replicates them as they are, so the id that the primary chose travels ahead of them:
- * `BF.NEXTID key id`, in the same transaction. Replicas and the replay of an AOF use what they were
- * told. Nobody counts or derives anything, so there is no state that could be lost, run backwards
- * or differ between servers, and no id comes twice however the filters before were lost.
+/* Ids are random and chosen once, by the primary. The server replicates COPY and RESTORE as they
+ * are, so the primary sends the id ahead of them: `BF.NEXTID key id`, in the same transaction.
+ * Replicas and the replay of an AOF use that id. Nothing is counted or derived, so there is no
+ * state that could be lost, go backwards or differ between servers. No id is used twice, however
+ * earlier filters were lost.
  *
- * An id that was told and never used does no harm: COPY and RESTORE that fail on a primary tell
- * nothing, and whatever succeeds is told anew. Several may wait at a time, since a node can import
- * slots from several others at once.
+ * An id that was announced but not used does no harm: a COPY or RESTORE that fails on a primary
+ * announces none, and each one that succeeds announces its own. Several ids may be waiting, since a
+ * node can import slots from several others at once.
  *
  * Rejected: deriving ids from the source's id and a count of its copies, or from the payload and a
- * count of restores. Every count has a way to run backwards (an older descriptor restored, an
- * aborted resync, a rewritten AOF without filters, another node's count), and then a living
- * filter's id was taken again. Rejected: trying candidates until none is alive: when a value is
- * freed is not the same on all servers. */
+ * count of restores. Every count can go backwards (an older descriptor restored, an aborted resync,
+ * a rewritten AOF without filters, another node's count), and then a living filter's id is reused.
+ * Rejected: trying candidates until none is alive, because servers do not free values at the same
+ * time. */
 #include "store/identity.h"
 
 #include <inttypes.h>
@@ -24,13 +24,13 @@
 #define NWAITING 64u
 
 static struct waiting {
-    RedisModuleString *name; /* NULL: nothing waits here */
+    RedisModuleString *name; /* NULL: the place is free */
     int db;
     uint64_t id;
 } waiting[NWAITING];
-static unsigned next_place; /* of waiting: the oldest gives way */
+static unsigned next_place; /* the oldest entry is replaced */
 
-/* The filter that identity_for was asked for last. */
+/* The last filter that identity_for was called for. */
 static int last_db;
 static uint64_t last_id;
 static bool last_was_told;
@@ -42,10 +42,16 @@ void identity_start(RedisModuleCtx *ctx) {
     detached = RedisModule_GetDetachedThreadSafeContext(ctx);
 }
 
+/* The server hashes twice for every draw, however few bytes are drawn, which was most of what
+ * BF.RESERVE cost. Nobody but the main thread asks. */
 uint64_t identity_fresh(void) {
-    uint64_t id;
-    RedisModule_GetRandomBytes((unsigned char *)&id, sizeof id);
-    return id;
+    static uint64_t drawn[16];
+    static size_t nleft;
+    if (nleft == 0) {
+        RedisModule_GetRandomBytes((unsigned char *)drawn, sizeof drawn);
+        nleft = sizeof drawn / sizeof *drawn;
+    }
+    return drawn[--nleft];
 }
 
 static bool equal(const RedisModuleString *a, const RedisModuleString *b) {
@@ -97,15 +103,15 @@ void identity_told(int db, const RedisModuleString *name, uint64_t id) {
     *at = (struct waiting){RedisModule_CreateString(NULL, text, length), db, id};
 }
 
-/* Is the filter that identity_for was asked for last what has this name now? */
+/* Does this name now mean the filter that identity_for was last called for? */
 static bool was_made(RedisModuleString *name) {
     const struct filter *filter = filter_named(detached, name);
     return filter && filter->descriptor->id == last_id;
 }
 
-/* In the database of the filter: the notification's own context may be in another one. Once: an
- * event of another key that has the same name, in another database, must not tell it again, for the
- * id would wait and come twice. */
+/* Uses the filter's database, because the notification's context may be in another one. Announces
+ * each id only once: an event for a key of the same name in another database must not repeat it,
+ * because the id would stay waiting and be used twice. */
 void identity_tell(RedisModuleString *name) {
     if (!untold) return;
     untold = false;
