@@ -1,10 +1,10 @@
 /* redismodule.h: the part of the Redis modules API that shardbloom uses.
  *
  * This is not the official header. It declares the types, constants and functions this module
- * needs, from their documented signatures, and nothing else: the list below is therefore also the
- * list of everything the module can ask of a server. The floor is Redis 7.0. Functions that only
- * newer servers have stand in a list of their own; their pointer is NULL where the server lacks
- * them, and callers must check.
+ * needs, from their documented signatures, and nothing else. The list below is therefore everything
+ * the module can ask of a server. The oldest supported server is Redis 7.0. Functions that only
+ * newer servers have are in a separate list; their pointers are NULL on servers that lack them, so
+ * callers must check.
  *
  * Exactly one source file (module.c) defines REDISMODULE_MAIN before including this header; it then
  * holds the function pointers. */
@@ -169,7 +169,7 @@ typedef struct {
 #define REDISMODULE_EVENT_LOADING         3
 #define REDISMODULE_EVENT_SWAPDB          11
 #define REDISMODULE_EVENT_REPL_ASYNC_LOAD 14
-/* Two servers gave the same number to different things. */
+/* Redis and Valkey use the same number for different events. */
 #define REDISMODULE_EVENT_SLOT_MIGRATION         18 /* Redis 8.4 */
 #define REDISMODULE_EVENT_SLOTS_TRIMMED          19 /* Redis 8.4 */
 #define VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION 19 /* Valkey 9.0 */
@@ -226,8 +226,8 @@ typedef int (*RedisModuleConfigSetNumericFunc)(const char *name, long long val, 
 typedef int (*RedisModuleConfigApplyFunc)(RedisModuleCtx *ctx, void *privdata,
                                           RedisModuleString **err);
 
-/* The methods of a data type; the order is the server's. Version 4 is Redis 7.0's; version 5, of
- * Redis 7.2, has aux_save2, which may save nothing at all. */
+/* The methods of a data type, in the server's order. Redis 7.0 has version 4. Redis 7.2 has version
+ * 5, which adds aux_save2: it may save nothing at all. */
 #define REDISMODULE_TYPE_METHODS_7_0 4
 #define REDISMODULE_TYPE_METHODS_7_2 5
 #define REDISMODULE_AUX_AFTER_RDB    (1 << 1)
@@ -383,7 +383,7 @@ REDISMODULE_OPTIONAL(REDISMODULE_DECLARE)
 
 #ifdef REDISMODULE_MAIN
 /* Resolves the functions. The first word of a context is the address of the server's own look-up
- * function. NULL when all is well, else the name of a function that the server lacks. */
+ * function. Returns NULL on success, or the name of a function that the server lacks. */
 static const char *RedisModule_Resolve(RedisModuleCtx *ctx) {
     int (*get_api)(const char *, void *);
     *(void **)&get_api = ((void **)ctx)[0];

@@ -21,7 +21,7 @@
 __attribute__((visibility("default"))) int RedisModule_OnLoad(RedisModuleCtx *ctx,
                                                               RedisModuleString **argv, int argc);
 
-/* Announces the module; false, with a line in the log, if this server can't have it. */
+/* Announces the module. False, after logging the reason, if it can't be loaded on this server. */
 static bool announce(RedisModuleCtx *ctx) {
     const char *lacking = RedisModule_Resolve(ctx);
     if (lacking && RedisModule_Log)
@@ -49,7 +49,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     if (!config_load(ctx, argv, argc) || !type_register(ctx) || !commands_register(ctx) ||
         !info_start(ctx) || !events_start(ctx))
         return REDISMODULE_ERR;
-    /* Commands signal their keys themselves, and only when something changed: a duplicate must
+    /* Commands signal their keys themselves, and only if something changed: adding a duplicate must
      * neither abort a WATCH nor invalidate a client's cache. */
     RedisModule_SetModuleOptions(ctx, REDISMODULE_OPTIONS_HANDLE_IO_ERRORS |
                                           REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED |

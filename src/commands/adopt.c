@@ -1,5 +1,5 @@
-/* BF.ADOPT: a filter whose first layer is strings that other programs write too
- * (core/layer_adopted.c says how they are used). */
+/* BF.ADOPT: a filter whose first layer consists of strings that other programs also write (see
+ * core/layer_adopted.c). */
 #include "commands/adopt.h"
 
 #include <errno.h>
@@ -16,13 +16,13 @@
 #include "store/identity.h"
 #include "store/replication.h"
 
-/* Bytes that are counted to estimate the number of items: a few milliseconds. */
+/* How many bytes to count when estimating the number of items: takes a few milliseconds. */
 #define ESTIMATE_BYTES (8u << 20)
 
-/* Does the command run for a user, whose rights count? Not if another module runs it in its own
- * name. Redis 7.0 crashes when it is asked for the name of a user that does not exist. But asked to
- * run a command on the user's behalf, it looks for the user first and only then for the command, so
- * a command that does not exist is a safe question. */
+/* Does the command run for a user whose permissions apply? Not if another module runs it in its own
+ * name. Redis 7.0 crashes when asked for the name of a user that does not exist. When asked to run
+ * a command on the user's behalf, however, it checks the user before the command. So calling a
+ * command that does not exist is a safe way to find out. */
 static bool has_user(RedisModuleCtx *ctx) {
     errno = 0;
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "bf.no-such-command", "C");
@@ -31,8 +31,8 @@ static bool has_user(RedisModuleCtx *ctx) {
     return !none;
 }
 
-/* May the user who sent the command write to this key? A filter must not be a way around the rules
- * for keys. */
+/* May the user who sent the command write to this key? A filter must not bypass the ACL rules for
+ * keys. */
 static bool permitted(RedisModuleCtx *ctx, RedisModuleString *key) {
     RedisModuleString *name = has_user(ctx) ? RedisModule_GetCurrentUserName(ctx) : NULL;
     if (!name) return true;
@@ -52,7 +52,7 @@ static bool same(const RedisModuleString *a, const RedisModuleString *b) {
     return a_length == b_length && memcmp(a_text, b_text, a_length) == 0;
 }
 
-/* What stands in the way of adopting string number j, by its name alone. */
+/* Why string number j can't be adopted, judging by its name alone; NULL if it can. */
 static const char *name_problem(RedisModuleCtx *ctx, RedisModuleString *key,
                                 const struct descriptor *descriptor, uint32_t j) {
     RedisModuleString *name = shard_name(descriptor, 0, j);
@@ -65,8 +65,8 @@ static const char *name_problem(RedisModuleCtx *ctx, RedisModuleString *key,
     return problem;
 }
 
-/* Looks at all strings: marks those that exist and counts what is in them. Returns what stands in
- * the way, or NULL. */
+/* Checks all strings: marks those that exist and estimates their items. Returns the reason if they
+ * can't be adopted, or NULL. */
 static const char *survey(struct strings *strings, RedisModuleString *key) {
     struct access *access = &strings->access;
     struct layer *layer = &access->descriptor->layers[0];
@@ -89,7 +89,8 @@ static const char *survey(struct strings *strings, RedisModuleString *key) {
     return NULL;
 }
 
-/* A filter with one adopted layer, not yet a key. NULL after replying why not. */
+/* A filter with one adopted layer, not yet stored under its key. NULL after replying with an
+ * error. */
 static struct filter *make(RedisModuleCtx *ctx, RedisModuleString *key,
                            const struct options *options) {
     const char *tag, *problem;

@@ -1,6 +1,6 @@
-/* A module argument sets the default of a setting; redis.conf and CONFIG SET override it. So the
- * file that CONFIG REWRITE writes, with the loadmodule line and the changed settings, is read back
- * as it was meant. */
+/* A module argument sets the default of a setting; redis.conf and CONFIG SET override it. That way
+ * the file that CONFIG REWRITE writes, with the loadmodule line and the changed settings, is read
+ * back correctly. */
 #include "commands/config.h"
 
 #include <stdio.h>
@@ -15,12 +15,12 @@
 struct config config = {
     .error_rate = 0.01, .initial_size = 100, .expansion = 2, .shard_bytes = DEFAULT_SHARD_BYTES};
 
-/* What is wrong with a value, without the code that the server adds itself. */
+/* What is wrong with a value, without the error code, which the server adds itself. */
 static const char *problem_of(const struct options *options) {
     return options->problem + strlen("ERR ");
 }
 
-/* ---- bf.error-rate: a string for Redis, which has no settings with fractions ---- */
+/* ---- bf.error-rate: a string, because Redis has no settings with fractions ---- */
 
 static char error_rate_text[64];
 static RedisModuleString *error_rate_string; /* what CONFIG GET shows: the user's own spelling */
@@ -67,7 +67,7 @@ static int NumberSet(const char *name, long long value, void *data, RedisModuleS
 
 static const struct number {
     const char *name;   /* setting, and argument */
-    const char *legacy; /* argument as RedisBloom calls it */
+    const char *legacy; /* what RedisBloom calls the argument */
     long long *value;
     long long min, max;
     unsigned flags;
@@ -142,7 +142,7 @@ bool config_load(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
 
 /* ---- the server's own settings ---- */
 
-/* The value of a setting of the server, as text; "" if it can't be read. */
+/* The value of a server setting, as text; "" if it can't be read. */
 static void server_setting(RedisModuleCtx *ctx, const char *name, char *text, size_t room) {
     text[0] = '\0';
     RedisModuleCallReply *reply = RedisModule_Call(ctx, "CONFIG", "cc", "GET", name), *value = NULL;
@@ -155,8 +155,8 @@ static void server_setting(RedisModuleCtx *ctx, const char *name, char *text, si
     RedisModule_FreeCallReply(reply);
 }
 
-/* The volatile policies are harmless. They evict keys that expire; shards never do, and when a
- * filter's own key goes, all of the filter goes. */
+/* The volatile policies are harmless: they only evict keys with a time to live. Shards have none,
+ * and if a filter's own key is evicted, the whole filter goes. */
 void config_warn_of_eviction(RedisModuleCtx *ctx) {
     char policy[64], limit[64];
     server_setting(ctx, "maxmemory-policy", policy, sizeof policy);

@@ -102,7 +102,8 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     double error;
     if (!filter_plan(&wanted, &layout, &capacity, &error))
         return RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
-    /* With a window, of all slices that can be alive at once, each with its first layer. */
+    /* With a window: the total for all slices that can be alive at once, each with its first
+     * layer. */
     const struct window *window = options.window.seconds > 0 ? &options.window : NULL;
     const uint32_t nlayers = window ? window->nslices + 1 : 1;
     const uint64_t shard_bytes = HEADER_BYTES + layout_shard_bytes(&layout);

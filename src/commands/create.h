@@ -1,20 +1,20 @@
-/* create.h: BF.RESERVE and BF.PLAN, and creating a filter for commands that find none. */
+/* create.h: BF.RESERVE and BF.PLAN, and creating a filter for commands that don't find one. */
 #ifndef CREATE_H
 #define CREATE_H
 
 #include "core/options.h"
 #include "store/value.h"
 
-/* The options of a filter for which nothing was asked: as configured. */
+/* The options of a filter created without any: the configured defaults. */
 struct options default_options(void);
 
-/* The tag for the shards of a new filter; false after replying why this name can't be a
- * filter's. */
+/* The tag for the shards of a new filter. False after replying why a filter can't have this
+ * name. */
 bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
              size_t *tag_length);
 
-/* Makes a filter under an empty key and replicates it with every parameter. NULL after replying why
- * not. */
+/* Creates a filter under an empty key and replicates it with all its parameters. NULL after
+ * replying with an error. */
 struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleKey *key,
                       const struct options *options);
 

@@ -1,4 +1,4 @@
-/* One entry per command, in the order of docs/commands.md. The server copies what it is given. */
+/* One entry per command, in the order of docs/commands.md. The server copies these structures. */
 #include "commands/docs.h"
 
 #include <stdio.h>
@@ -132,10 +132,10 @@ static Arg nextid[] = {ARG(KEY, "key"), ARG(STRING, "id"), END};
 static Arg scandump[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), END};
 static Arg loadchunk[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), ARG(STRING, "data"), END};
 
-/* ---- keys: the first argument; of a union, also those that are read ---- */
+/* ---- keys: the first argument; BF.MERGE also reads those after it ---- */
 
-/* Whether an item was seen is all the data that a filter has. A command that answers it, BF.ADD
- * included, needs the right to read the key. */
+/* A filter's only data is whether an item was seen. Any command that reveals it, BF.ADD included,
+ * requires permission to read the key. */
 #define KEY_READ (REDISMODULE_CMD_KEY_RO | REDISMODULE_CMD_KEY_ACCESS)
 #define KEY_TELL REDISMODULE_CMD_KEY_RO /* about the filter, not about what it contains */
 #define KEY_INSERT                                                                                 \
@@ -152,7 +152,7 @@ static Arg loadchunk[] = {ARG(KEY, "key"), ARG(INTEGER, "iterator"), ARG(STRING,
 
 static const struct entry {
     const char *name;
-    int arity;          /* the name included; negative: at least so many */
+    int arity;          /* including the name; negative: at least this many */
     uint64_t key_flags; /* 0: no key */
     Arg *args;
     const char *complexity;
@@ -223,8 +223,8 @@ static bool has_word(const char *words, const char *word) {
     return false;
 }
 
-/* Naming one category replaces those that the server derives from the flags, so these are named
- * too. Commands for admins are no part of what a user of filters gets. */
+/* Setting a category replaces those that the server derives from the flags, so these are set as
+ * well. Admin commands are not in @bloom, the category for users of filters. */
 static bool set_categories(RedisModuleCommand *command, const char *flags) {
     char categories[64];
     snprintf(categories, sizeof categories, "%s%s%s%s",

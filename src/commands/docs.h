@@ -1,4 +1,4 @@
-/* docs.h: what COMMAND DOCS, COMMAND INFO, the ACL and redis-cli know of each command. */
+/* docs.h: what COMMAND DOCS, COMMAND INFO, the ACL and redis-cli know about each command. */
 #ifndef DOCS_H
 #define DOCS_H
 
@@ -6,12 +6,12 @@
 
 #include "redismodule.h"
 
-/* Makes the ACL category @bloom, on servers that let modules have one. Call it once, before the
- * first docs_describe. */
+/* Creates the ACL category @bloom, on servers that allow modules to. Call it once, before the first
+ * docs_describe. */
 void docs_start(RedisModuleCtx *ctx);
 
-/* Describes a command, just created with these flags, to the server. A name without an entry in the
- * table stays undocumented. False, after logging, if the server refuses the entry. */
+/* Describes a newly created command with these flags to the server. A name that is not in the table
+ * stays undocumented. False, after logging, if the server refuses the entry. */
 bool docs_describe(RedisModuleCtx *ctx, const char *name, const char *flags);
 
 #endif

@@ -1,10 +1,9 @@
-/* The Redis side of chunk.h and classic.h: reading bits out of shards and writing them into new
- * ones.
+/* The Redis side of chunk.h and classic.h: reads bits from shards and writes them into new ones.
  *
- * While a filter is loaded, its descriptor says which chunk must come next, and travels with that
- * into RDB files, AOF and replicas. The header is replicated as the descriptor that it became,
- * because that has a random id; all further chunks as they are, because what they do depends on
- * nothing but the filter. Every chunk is checked as a whole before anything of it is written. */
+ * While a filter is being loaded, its descriptor says which chunk must come next; RDB files, the
+ * AOF and replicas carry that along. The header is replicated as the resulting descriptor, because
+ * that has a random id. All later chunks are replicated as they are, because their effect depends
+ * only on the filter. Every chunk is checked as a whole before any of it is written. */
 #include "commands/dump.h"
 
 #include <inttypes.h>
@@ -58,8 +57,8 @@ static void dump_end(RedisModuleCtx *ctx, const struct descriptor *descriptor, u
     RedisModule_Free(bytes);
 }
 
-/* The parts that a chunk for this iterator holds, with their bytes, in shards that stay open. *to
- * is the iterator that follows. False after replying what is wrong. */
+/* Collects the parts that a chunk for this iterator holds, with their bytes, in shards that stay
+ * open. *to is the next iterator. False after replying with an error. */
 static bool gather(struct strings *strings, uint64_t iterator, struct part *parts, size_t *nparts,
                    size_t *nbody, uint64_t *to) {
     struct access *access = &strings->access;
@@ -84,7 +83,7 @@ static bool gather(struct strings *strings, uint64_t iterator, struct part *part
     return true;
 }
 
-/* A chunk of data, or the end where no data is left. */
+/* Replies with a chunk of data, or with the end chunk if there is no data left. */
 static void dump_data(RedisModuleCtx *ctx, struct filter *filter, uint64_t iterator) {
     const struct descriptor *descriptor = filter->descriptor;
     struct strings strings = strings_of(ctx, filter, REDISMODULE_READ);
@@ -146,7 +145,7 @@ static bool reply_bad_chunk(RedisModuleCtx *ctx, const char *problem) {
     return false;
 }
 
-/* The chunk itself may be sound: tell what would have been right. */
+/* The chunk itself may be sound: say which one was expected. */
 static bool reply_bad_next(RedisModuleCtx *ctx, const char *problem, const struct load *load) {
     char text[300];
     snprintf(text, sizeof text,
@@ -157,7 +156,8 @@ static bool reply_bad_next(RedisModuleCtx *ctx, const char *problem, const struc
     return false;
 }
 
-/* What a first chunk announces, ours or RedisBloom's; NULL after replying what is wrong. */
+/* The filter that a first chunk describes, ours or RedisBloom's; NULL after replying with an
+ * error. */
 static struct descriptor *read_first(RedisModuleCtx *ctx, uint64_t iterator, const uint8_t *bytes,
                                      size_t nbytes) {
     const char *problem;
@@ -212,7 +212,7 @@ static bool load_first(RedisModuleCtx *ctx, RedisModuleString *name, RedisModule
 
 /* ---- BF.LOADCHUNK: the others ---- */
 
-/* Writes into a dense shard, which is made if need be. False if it is lost. */
+/* Writes into a dense shard, which is created if necessary. False if it is lost. */
 static bool write_shard(struct access *access, uint32_t layer, uint32_t number, size_t offset,
                         const uint8_t *bytes, size_t nbytes) {
     const struct layer *at = &access->descriptor->layers[layer];
@@ -224,8 +224,8 @@ static bool write_shard(struct access *access, uint32_t layer, uint32_t number, 
     return true;
 }
 
-/* Only the first part of a chunk can lie in a shard that exists already, and so be lost: nothing is
- * written then. */
+/* Only the first part of a chunk can be in a shard that exists already and so may be lost. Nothing
+ * has been written then. */
 static bool load_data(struct strings *strings, const struct chunk *chunk) {
     struct access *access = &strings->access;
     struct load *load = access->descriptor->load;
@@ -276,7 +276,7 @@ static bool all_zero(const uint8_t *bytes, size_t nbytes) {
     return nbytes == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, nbytes - 1) == 0);
 }
 
-/* RedisBloom's data: the bytes alone. A shard whose bits are all zero is not made. */
+/* RedisBloom's data has no frame. A shard whose bits are all zero is not created. */
 static bool load_classic(struct strings *strings, uint64_t iterator, const uint8_t *bytes,
                          size_t nbytes) {
     struct descriptor *descriptor = strings->access.descriptor;

@@ -9,7 +9,7 @@
 
 static void OnInfo(RedisModuleInfoCtx *info, int for_crash_report) {
     if (!for_crash_report) retired_free_most();
-    /* The crash may have come while these were locked. */
+    /* In a crash report: the crash may have happened while the lock on these was held. */
     const struct garbage_counts garbage =
         for_crash_report ? (struct garbage_counts){0} : garbage_count();
     const uint64_t nfilters = for_crash_report ? 0 : living_count();

@@ -1,4 +1,4 @@
-/* info.h: the section of INFO. */
+/* info.h: the module's section of INFO. */
 #ifndef INFO_H
 #define INFO_H
 

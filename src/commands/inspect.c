@@ -1,4 +1,4 @@
-/* The commands that only look: how much, how full, where. */
+/* The read-only commands: how many items, how full, which shards. */
 #include "commands/inspect.h"
 
 #include <inttypes.h>
@@ -29,7 +29,7 @@ enum info_field {
     INFO_FILTERS,
     INFO_ITEMS,
     INFO_EXPANSION,
-    INFO_WINDOW, /* from here on: of filters with a window */
+    INFO_WINDOW, /* from here on: only for filters with a window */
     INFO_SLICES,
     INFO_SLIDING,
     INFO_AGE,
@@ -37,9 +37,9 @@ enum info_field {
     INFO_NFIELDS
 };
 
-/* The reply that names no field has RedisBloom's five, which clients know by their places. Some
- * take each further pair for a broken reply (go-redis), so only a filter with a window tells of it,
- * and the error rate must be asked for by its name. */
+/* Without a field name, the reply has RedisBloom's five fields, which clients find by position.
+ * Some, such as go-redis, reject a reply with more. So only filters with a window add its fields,
+ * and the error rate must be requested by name. */
 
 static const struct {
     const char *argument, *title;
@@ -56,7 +56,7 @@ static const struct {
     [INFO_ERROR] = {"ERROR", "Error rate"},
 };
 
-/* The length of the adopted strings, of which there are few. */
+/* The total length of the adopted strings; there are few of them. */
 static uint64_t adopted_bytes(RedisModuleCtx *ctx, struct filter *filter) {
     const struct layer *first = &filter->descriptor->layers[0];
     uint64_t nbytes = 0;
@@ -69,8 +69,8 @@ static uint64_t adopted_bytes(RedisModuleCtx *ctx, struct filter *filter) {
     return nbytes;
 }
 
-/* What it was made for: of a filter with a window, the items of one window; of others, what all
- * layers take. */
+/* What the filter was made for: the items of one window if it has one, otherwise the capacity of
+ * all layers. */
 static uint64_t capacity_of(const struct descriptor *descriptor) {
     return descriptor->window ? descriptor->window->capacity : descriptor_capacity(descriptor);
 }
@@ -161,9 +161,9 @@ int BFInfo_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
     return REDISMODULE_OK;
 }
 
-/* One line of BF.DEBUG, with the names that RedisBloom gives its figures. The bytes are those of
- * the layer's bitmaps, whatever it takes now; the ratio is the rate that can be expected of the
- * layer when it is full. */
+/* One line of BF.DEBUG, with RedisBloom's names for the figures. The bytes are the size of the
+ * layer's bitmaps, even if it is smaller now. The ratio is the expected error rate of the full
+ * layer. */
 static void reply_layer_line(RedisModuleCtx *ctx, const struct layer *layer) {
     const struct layout *layout = &layer->layout;
     const bool blocked = layer->kind == LAYER_BLOCKED;
@@ -188,7 +188,7 @@ static void reply_layer_line(RedisModuleCtx *ctx, const struct layer *layer) {
 }
 
 /* BF.DEBUG key
- * RedisBloom's own report, which tests of clients compare before and after a copy. */
+ * RedisBloom's own report. Client test suites compare it before and after a copy. */
 int BFDebug_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
     RedisModuleKey *key;
@@ -205,8 +205,7 @@ int BFDebug_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
     return REDISMODULE_OK;
 }
 
-/* Bytes of a string, or of the part of it that is this layer's. For a lost one: what it would take
- * if it were dense. */
+/* Bytes of a string, or of this layer's part of it. For a lost one: its size if it were dense. */
 static size_t bytes_of(const struct layer *layer, const struct shard *shard) {
     if (layer->adoption) return shard ? shard->nbytes : 0;
     const size_t own =
@@ -260,7 +259,7 @@ static void reply_shard(struct strings *strings, uint32_t index, uint32_t number
     access_close(access);
 }
 
-/* How many entries there may be. */
+/* The largest possible number of entries. */
 static uint64_t count_entries(const struct descriptor *descriptor) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
@@ -270,12 +269,12 @@ static uint64_t count_entries(const struct descriptor *descriptor) {
     return n;
 }
 
-/* The entries of one layer; how many there were. */
+/* Replies with the entries of one layer and returns how many there were. */
 static uint64_t reply_layer(struct strings *strings, uint32_t index, uint64_t first, uint64_t max) {
     const struct layer *layer = &strings->access.descriptor->layers[index];
     uint64_t n = 0;
     for (uint64_t shard = first; shard < layer->layout.nshards && n < max; shard++) {
-        /* Adopted strings may have been made by others: only the key itself can say. */
+        /* Others may have created adopted strings: only the key itself shows. */
         if (layer->adoption ? access_check(&strings->access, index, (uint32_t)shard) == SHARD_NONE
                             : !layer_shard_created(layer, (uint32_t)shard))
             continue;

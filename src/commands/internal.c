@@ -15,8 +15,8 @@
 #include "store/living.h"
 #include "store/slices.h"
 
-/* A script or another module has a client of its own, so what it runs does not pass, wherever it
- * came from. While the server loads, the AOF's client is the one with the highest id. */
+/* Scripts and other modules have a client of their own, so their commands are refused, wherever the
+ * script itself came from. While the server is loading, the AOF's client has the highest id. */
 bool internal_only(RedisModuleCtx *ctx) {
     const int flags = RedisModule_GetContextFlags(ctx);
     return flags & REDISMODULE_CTX_FLAGS_REPLICATED ||
@@ -45,8 +45,9 @@ static int reply_bad_descriptor(RedisModuleCtx *ctx, const char *problem) {
 }
 
 /* BF.SETDESCRIPTOR key bytes
- * Sets a descriptor, exactly: how replicas, the AOF and nodes that import slots learn of new
- * filters and new layers. An existing filter can only be replaced by another state of itself. */
+ * Stores exactly this descriptor. Replicas, the AOF and nodes that import slots learn about new
+ * filters and new layers this way. An existing filter can only be replaced by another state of
+ * itself. */
 int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3) return RedisModule_WrongArity(ctx);
     if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
@@ -82,7 +83,7 @@ int BFSetDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, 
 }
 
 /* BF.NEXTID key id
- * Which id the filter gets that the COPY or RESTORE behind it makes under this name. */
+ * The id of the filter that the following COPY or RESTORE creates under this name. */
 int BFNextId_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3) return RedisModule_WrongArity(ctx);
     if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);
@@ -116,7 +117,7 @@ static const char *owner_of(RedisModuleCtx *ctx, const struct word name, RedisMo
 }
 
 /* BF.OWNER key
- * For scripts/bforphans: whether a shard's filter lives. */
+ * For scripts/bforphans: is the shard's filter alive? */
 int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
     RedisModuleKey *key = RedisModule_OpenKey(ctx, argv[1], REDISMODULE_READ);
@@ -126,8 +127,7 @@ int BFOwner_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
 }
 
 /* BF.LEAVES key
- * How replicas and the AOF learn that the DEL which follows is a filter's departure for another
- * node. */
+ * Announces to replicas and the AOF that the following DEL is a filter leaving for another node. */
 int BFLeaves_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 2) return RedisModule_WrongArity(ctx);
     if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);

@@ -1,4 +1,4 @@
-/* internal.h: the commands by which replicas, the AOF and tools learn how filters are stored. */
+/* internal.h: the commands that tell replicas, the AOF and tools how filters are stored. */
 #ifndef INTERNAL_H
 #define INTERNAL_H
 
@@ -6,8 +6,8 @@
 
 #include "redismodule.h"
 
-/* Does this command come from a place that only servers can send from: the primary, the AOF, or a
- * node that is sending us slots? */
+/* Does this command come from where only servers can send it: the primary, the AOF, or a node that
+ * is sending us slots? */
 bool internal_only(RedisModuleCtx *ctx);
 
 int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);

@@ -1,5 +1,5 @@
-/* BF.ADD, BF.MADD, BF.INSERT, BF.EXISTS, BF.MEXISTS: arguments in, the work in core/filter.c, a
- * reply out. */
+/* BF.ADD, BF.MADD, BF.INSERT, BF.EXISTS, BF.MEXISTS: arguments and replies. core/filter.c does the
+ * work. */
 #include "commands/items.h"
 
 #include "commands/create.h"
@@ -12,8 +12,8 @@
 #include "store/slices.h"
 #include "store/statistics.h"
 
-/* As open_filter, for the commands that come in thousands: *key is NULL if the filter was found
- * without opening it. */
+/* Like open_filter, for the most frequent commands: *key is NULL if the filter was found without
+ * opening it. */
 static bool open_again(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter) {
     *key = NULL;
@@ -33,15 +33,15 @@ static struct lookup *lookups_for(RedisModuleString **items, size_t n, struct lo
     return lookups;
 }
 
-/* Why an item was neither known nor added. */
+/* Replies why an item was neither known nor added. */
 static void reply_left_out(RedisModuleCtx *ctx, enum answer answer, const char *full) {
-    if (answer == ANSWER_LOST) /* nobody reads what a primary is answered */
+    if (answer == ANSWER_LOST) /* nobody reads the replies to a primary */
         RedisModule_ReplyWithBool(ctx, false);
     else
         RedisModule_ReplyWithError(ctx, answer == ANSWER_OOM ? ERROR_OOM : full);
 }
 
-/* Returns how many were answered with yes. */
+/* Returns how many of the answers were yes. */
 static inline size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *lookups, size_t n,
                                    enum answer yes, bool array, const char *full) {
     size_t nyes = 0;
@@ -56,7 +56,7 @@ static inline size_t reply_answers(RedisModuleCtx *ctx, const struct lookup *loo
     return nyes;
 }
 
-/* Adds items to the filter, which is created if it does not exist: by `options`, otherwise as
+/* Adds items to the filter. If it does not exist, it is created, with `options` or else as
  * configured. Without options, as with BF.ADD and BF.MADD, a replica can repeat the command as it
  * is. */
 static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString **items, size_t n,
@@ -94,8 +94,8 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
             reply_lost(&strings);
         }
         access_close(&strings.access);
-        /* Most of many small filters are used once: what is remembered of its strings is kept from
-         * the second time on. */
+        /* An application with many small filters uses most of them once. So handles are kept only
+         * from the second use on. */
         if (!filter->used) filter_forget_handles(filter);
         filter->used = true;
         if (lookups != few) RedisModule_Free(lookups);

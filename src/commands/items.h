@@ -1,4 +1,4 @@
-/* items.h: the commands that add items and ask for them. */
+/* items.h: the commands that add and check items. */
 #ifndef ITEMS_H
 #define ITEMS_H
 

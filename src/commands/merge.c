@@ -9,7 +9,7 @@
 #include "store/clock.h"
 #include "store/merge_job.h"
 
-/* The command itself works so long before its client must wait: a small union is made at once. */
+/* How long the command itself works before it blocks its client: small unions need no more. */
 #define FIRST_STEP_US 1000
 
 static int reply_merge(RedisModuleCtx *ctx, const struct merge *merge) {
@@ -18,7 +18,7 @@ static int reply_merge(RedisModuleCtx *ctx, const struct merge *merge) {
                    : RedisModule_ReplyWithLongLong(ctx, (long long)merge_nitems(merge));
 }
 
-/* The client that has waited. */
+/* Replies to the client that was blocked. */
 static int on_end(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     (void)argv;
     (void)argc;
@@ -30,7 +30,7 @@ static void free_merge(RedisModuleCtx *ctx, void *merge) {
     merge_free(merge);
 }
 
-/* Is each key a filter that can be used, or none at all? Replies if not. */
+/* Is each key a usable filter or missing? Otherwise replies with an error. */
 static bool look_at_keys(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     for (int i = 1; i < argc; i++) {
         RedisModuleKey *key;
@@ -64,7 +64,7 @@ int BFMerge_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc
     return REDISMODULE_OK;
 }
 
-/* The place of the layer with this number; false if there is none. */
+/* The index of the layer with this number; false if there is none. */
 static bool find_layer(const struct descriptor *descriptor, uint64_t number, uint32_t *layer) {
     const uint32_t first = descriptor_number(descriptor, 0);
     if (number < first || number - first >= descriptor->nlayers) return false;
@@ -74,7 +74,7 @@ static bool find_layer(const struct descriptor *descriptor, uint64_t number, uin
 
 enum { TO, FROM, SHARD, NSHARDS, BLOCK, NBLOCKS, NITEMS, NNUMBERS };
 
-/* What the numbers say, if it can be. */
+/* Reads the range that the arguments describe; false if there can't be such a range. */
 static bool read_range(const struct descriptor *to, const struct descriptor *from,
                        RedisModuleString **argv, struct merge_range *range) {
     uint64_t numbers[NNUMBERS];
@@ -96,8 +96,8 @@ static bool read_range(const struct descriptor *to, const struct descriptor *fro
 }
 
 /* BF.MERGED destination source to-layer from-layer shard nshards block nblocks nitems
- * How replicas and the AOF learn of one step: which shards, or which blocks of one, the primary has
- * united, and how many items it thinks the layer has. */
+ * Replicates one step: which shards, or which blocks of a shard, the primary has united, and its
+ * estimate of the layer's items. */
 int BFMerged_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc != 3 + NNUMBERS) return RedisModule_WrongArity(ctx);
     if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);

@@ -1,4 +1,4 @@
-/* merge.h: BF.MERGE, and BF.MERGED, by which replicas learn of its steps. */
+/* merge.h: BF.MERGE, and BF.MERGED, which replicates its steps. */
 #ifndef COMMANDS_MERGE_H
 #define COMMANDS_MERGE_H
 

@@ -26,7 +26,7 @@ bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisMo
     return false;
 }
 
-/* Passes on what open_filter or open_any has opened, or replies "not found". */
+/* True if there is a filter; otherwise closes the key and replies "not found". */
 static bool need(RedisModuleCtx *ctx, RedisModuleKey *key, const struct filter *filter) {
     if (filter) return true;
     RedisModule_CloseKey(key);
@@ -39,7 +39,7 @@ bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode, Redis
     return open_filter(ctx, name, mode, key, filter) && need(ctx, *key, *filter);
 }
 
-/* The same for commands that can say something about a half-loaded filter. */
+/* For commands that can handle a half-loaded filter. */
 bool open_existing_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter) {
     return open_any(ctx, name, mode, key, filter) && need(ctx, *key, *filter);

@@ -1,4 +1,4 @@
-/* open.h: the one way from a name among the arguments to a filter. */
+/* open.h: the only way from a key's name to its filter. */
 #ifndef OPEN_H
 #define OPEN_H
 
@@ -7,9 +7,9 @@
 #include "redismodule.h"
 #include "store/value.h"
 
-/* Opens a key and looks at it. False after replying WRONGTYPE: then nothing is open. *filter is
- * NULL if there is no such key; *key may be NULL then too. Close *key after true. The filter may be
- * half loaded: only for commands that can deal with that. */
+/* Opens a key. False after replying WRONGTYPE: then nothing is open. If there is no such key,
+ * *filter is NULL, and *key may be NULL too. After true, close *key. The filter may be half loaded,
+ * so this is only for commands that can handle that. */
 bool open_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
               struct filter **filter);
 /* The same, but also false after replying that the filter is half loaded. */
@@ -19,7 +19,7 @@ bool open_filter(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisMo
 bool open_existing(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                    struct filter **filter);
 
-/* As open_existing, but the filter may be half loaded. */
+/* Like open_existing, but the filter may be half loaded. */
 bool open_existing_any(RedisModuleCtx *ctx, RedisModuleString *name, int mode, RedisModuleKey **key,
                        struct filter **filter);
 

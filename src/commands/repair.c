@@ -1,5 +1,5 @@
-/* Lost shards begin anew, empty: whoever asks for it accepts that what was in them will be new
- * again. */
+/* BF.HEAL replaces lost shards with empty ones. The user accepts that the items in them count as
+ * new again. */
 #include "commands/repair.h"
 
 #include <inttypes.h>
@@ -14,28 +14,28 @@
 #include "store/cluster.h"
 #include "store/replication.h"
 
-/* What one command does at the most; the next one goes on. */
+/* Limits of one command; the next one continues. */
 #define MAX_STRINGS 16384u
 #define MAX_BYTES   (8u << 20)
 
-/* How far the last BF.HEAL has come that could not finish. */
+/* Where the last unfinished BF.HEAL stopped. */
 static struct heal_cursor {
     uint64_t id;     /* of the filter */
-    uint32_t number; /* of the layer: its place changes when older ones are dropped */
+    uint32_t number; /* of the layer; its index changes when older layers are dropped */
     uint32_t shard;
     uint64_t nbytes;  /* of the layer's strings before this one */
-    uint64_t nstored; /* what the layer was thought to have when the last command stopped */
-    bool changed;     /* it is thought to have something else now: nbytes is not true any more */
+    uint64_t nstored; /* the layer's nstored when the last command stopped */
+    bool changed;     /* nstored has changed since: nbytes can't be trusted */
 } unfinished;
 
 struct healing {
     struct strings strings;
-    RedisModuleString **pairs; /* layer and shard of what was healed */
+    RedisModuleString **pairs; /* layer and shard of each healed shard */
     size_t npairs;
-    size_t nstrings; /* looked at */
-    size_t nbytes;   /* made */
-    size_t ncleared; /* adopted strings that count as empty again */
-    bool recounted;  /* bytes of a layer were not what the descriptor said */
+    size_t nstrings; /* checked */
+    size_t nbytes;   /* created */
+    size_t ncleared; /* missing adopted strings that count as empty again */
+    bool recounted;  /* the bytes of a layer differed from what the descriptor said */
     bool full;       /* the server's memory is used up */
 };
 
@@ -54,8 +54,8 @@ static void note_healed(struct healing *healing, uint32_t layer, uint32_t number
     healing->pairs[2 * n + 1] = decimal(number);
 }
 
-/* Deals with one string; *nbytes is its length afterwards. False if the server has no memory for
- * it. */
+/* Heals one string if it is lost; *nbytes is its length afterwards. False if the server has no
+ * memory for it. */
 static bool heal_string(struct healing *healing, uint32_t index, uint32_t number, size_t *nbytes) {
     struct access *access = &healing->strings.access;
     struct layer *layer = &access->descriptor->layers[index];
@@ -63,8 +63,8 @@ static bool heal_string(struct healing *healing, uint32_t index, uint32_t number
     *nbytes = 0;
     if (!shard && access->status != SHARD_NONE) {
         if (layer->adoption) {
-            /* Missing, it counts as empty again. What took its place may be somebody's data, and
-             * stays. */
+            /* A missing string counts as empty again. If there is something else in its place, that
+             * may be somebody's data and stays. */
             if (access->status == SHARD_MISSING) layer_mark_lost(layer, number);
             healing->ncleared += access->status == SHARD_MISSING;
             access_check(access, index, number); /* takes it off the list of lost ones */
@@ -81,7 +81,7 @@ static bool heal_string(struct healing *healing, uint32_t index, uint32_t number
     return true;
 }
 
-/* Goes over the strings, from where the last command left off. True when it has come to the end. */
+/* Goes through the strings, from where the last command stopped. True when all were checked. */
 static bool heal(struct healing *healing) {
     struct access *access = &healing->strings.access;
     const struct descriptor *descriptor = access->descriptor;
@@ -104,14 +104,14 @@ static bool heal(struct healing *healing) {
             if (healing->nstrings++ == MAX_STRINGS || healing->nbytes >= MAX_BYTES ||
                 (healing->full = !heal_string(healing, index, at->shard, &nbytes))) {
                 at->nstored = layer->nstored;
-                /* Nobody knows when there will be memory, and what is lost until then. */
+                /* Until there is memory again, more may be lost: start from the beginning then. */
                 if (healing->full) *at = (struct heal_cursor){0};
                 return false;
             }
             at->nbytes += nbytes;
         }
-        /* A lost string took its length with it: now all of them are known, unless strings changed
-         * between commands. */
+        /* The lengths of lost strings were unknown. Now all lengths are known, unless strings
+         * changed between commands. */
         if (!at->changed && !layer->adoption && !layer_is_joined(layer))
             healing->recounted |= access_recount(access, index, at->nbytes);
     }
@@ -179,8 +179,8 @@ static bool read_pair(const struct descriptor *descriptor, RedisModuleString **a
 }
 
 /* BF.HEALED key layer shard [layer shard ...]
- * How replicas and the AOF learn which shards begin anew: they have not lost the same ones, and
- * must not decide. */
+ * Tells replicas and the AOF which shards start again empty. They have lost other shards, if any,
+ * so they must not decide themselves. */
 int BFHealed_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) {
     if (argc % 2 != 0) return RedisModule_WrongArity(ctx);
     if (!internal_only(ctx)) return RedisModule_ReplyWithError(ctx, ERROR_INTERNAL);

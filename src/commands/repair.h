@@ -1,4 +1,4 @@
-/* repair.h: BF.HEAL, and BF.HEALED, by which replicas learn of it. */
+/* repair.h: BF.HEAL, and BF.HEALED, which replicates it. */
 #ifndef REPAIR_H
 #define REPAIR_H
 

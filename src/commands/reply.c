@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The server writes 17 digits: "9.9999999999999995e-07" for what everybody calls 1e-06. */
+/* The server would write 17 digits: "9.9999999999999995e-07" instead of 1e-06. */
 int reply_number(RedisModuleCtx *ctx, double number, int ndigits) {
     char text[40];
     int length = snprintf(text, sizeof text, "%.*g", ndigits ? ndigits : 15, number);

@@ -1,12 +1,12 @@
-/* reply.h: the texts of all errors, and errors that name what they are about. Only commands reply
- * (law I11). */
+/* reply.h: the texts of all errors, and replies that need details. Only commands reply (law
+ * I11). */
 #ifndef REPLY_H
 #define REPLY_H
 
 #include "store/value.h"
 
-/* All fixed error texts but those about options (core/options.c). Those that RedisBloom has too
- * contain what it says: clients match that. */
+/* All fixed error texts except those about options (core/options.c). Errors that RedisBloom also
+ * has contain its text, because clients match it. */
 #define ERROR_EXISTS     "ERR item exists"
 #define ERROR_NOT_FOUND  "ERR not found"
 #define ERROR_FULL       "ERR non scaling filter is full"
@@ -55,15 +55,15 @@
 #define ERROR_MANY_SOURCES "ERR too many sources: 1000 at most"
 #define ERROR_MERGED       "ERR these layers can't be united"
 
-/* Replies a number with so many digits, or with as many as it takes to read the same number again:
- * a double, in RESP2 its text. */
+/* Replies with a number, as a double or, in RESP2, as text. It has this many digits, or as many as
+ * it takes to read back the same number. */
 #define REPLY_EXACT 0
 int reply_number(RedisModuleCtx *ctx, double number, int ndigits);
 
-/* Replies that a shard which is needed is missing, or is not what it should be. */
+/* Replies that a required shard is missing or has been replaced. */
 int reply_lost(struct strings *strings);
 
-/* Replies how far a half-loaded filter has come and how to go on. */
+/* Replies how much of a half-loaded filter is loaded and how to continue. */
 int reply_half_loaded(RedisModuleCtx *ctx, const struct load *load);
 
 #endif

@@ -14,7 +14,7 @@ static const struct {
     const char *name;
     RedisModuleCmdFunc handler;
     const char *flags;
-    int key; /* where the key stands; 0: there is none */
+    int key; /* its position; 0: no key */
 } commands[] = {
     {"bf.reserve", BFReserve_RedisCommand, "write deny-oom fast", 1},
     {"bf.adopt", BFAdopt_RedisCommand, "write deny-oom", 1},

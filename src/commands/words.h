@@ -11,8 +11,8 @@ static inline struct word word_of(const RedisModuleString *string) {
     return word;
 }
 
-/* Reads the options among the arguments; converts only as many words as options can take. False
- * after replying with what is wrong. */
+/* Reads the options among the arguments. Converts only as many words as the options can take. False
+ * after replying with an error. */
 bool parse_options(RedisModuleCtx *ctx, RedisModuleString **argv, int argc, unsigned allowed,
                    struct options *options);
 

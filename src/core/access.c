@@ -69,8 +69,8 @@ static bool may_be_young(const struct descriptor *descriptor, uint32_t home, siz
            dense == layout_shard_bytes(&layer->layout);
 }
 
-/* Is this the string that it should be? If so, the shard knows where its body is. Adopted strings
- * have no header to check, and any length up to that of their highest bit. */
+/* Is this the right string? If so, sets where the shard's body is. Adopted strings have no header
+ * to check and may be of any length up to that of their highest bit. */
 static bool accept(struct access *access, struct shard *shard, uint32_t home, uint32_t number,
                    uint8_t *string, size_t length) {
     const struct descriptor *descriptor = access->descriptor;
@@ -104,8 +104,7 @@ static struct shard *keep_open(struct access *access, struct shard *shard) {
     return shard;
 }
 
-/* An adopted string that was never seen may have been made by others meanwhile, so only the string
- * itself tells. */
+/* Others may have created an adopted string that was never seen, so its absence must be certain. */
 static enum shard_status absent_status(struct access *access, uint32_t layer, uint32_t number) {
     if (layer_shard_created(&access->descriptor->layers[layer], number)) return SHARD_MISSING;
     return access->supplier->absence_is_certain(access) ? SHARD_NONE : SHARD_MISSING;
@@ -165,8 +164,8 @@ static void renew(struct access *access, uint32_t home, uint32_t number, struct 
     if (!was_open) keep_open(access, shard);
 }
 
-/* A layer's strings have become larger, or smaller, by so much. What was known of them may have
- * been wrong, if strings were lost or a descriptor was forged: the sum stays one that can be. */
+/* A layer's strings have grown or shrunk by this much. The old total may have been wrong, if
+ * strings were lost or a descriptor was forged, so the new one is kept within its limits. */
 static void account(struct access *access, struct layer *layer, int64_t nstrings, int64_t nbytes) {
     const int64_t before = (int64_t)layer->nstored, most = (int64_t)layer_most_stored(layer);
     int64_t after = before + nbytes;
@@ -176,7 +175,7 @@ static void account(struct access *access, struct layer *layer, int64_t nstrings
     access->supplier->count(nstrings, after - before, 0);
 }
 
-/* Marks a shard as created whose string has nbytes of this layer. */
+/* Marks a shard as created; nbytes of its string belong to this layer. */
 static void mark_created(struct access *access, struct layer *layer, uint32_t number,
                          size_t nbytes) {
     if (layer_shard_created(layer, number)) return;
@@ -203,7 +202,7 @@ static uint8_t *copy_body(const struct shard *shard) {
     return copy;
 }
 
-/* Turns an open young shard, whose table is no longer in it, into its bitmap. */
+/* Replaces an open young shard with its bitmap. `table` is a copy of the table it had. */
 static void pour(struct access *access, uint32_t layer, uint32_t number, struct shard *shard,
                  const uint8_t *table, uint32_t capacity) {
     const struct layer *at = &access->descriptor->layers[layer];
@@ -221,8 +220,8 @@ void access_turn(struct access *access, uint32_t layer, uint32_t number, struct 
             (int64_t)shard->nbytes - (int64_t)before);
 }
 
-/* Moves the items of a young shard to a larger table; if one of them finds no place there, the
- * shard turns. */
+/* Moves the items of a young shard to a larger table. If an item finds no place in it, the shard
+ * becomes its bitmap. */
 static void enlarge(struct access *access, uint32_t layer, uint32_t number, struct shard *shard) {
     struct layer *at = &access->descriptor->layers[layer];
     uint8_t *table = copy_body(shard);
@@ -246,14 +245,14 @@ bool access_would_turn(const struct access *access, uint32_t layer, uint32_t num
                                                   : young_limit(layout, number));
 }
 
-/* The more shards there are, the more of them may turn shortly after each other. */
+/* The more shards there are, the more of them may turn within a short time. */
 #define SHARDS_PER_SPARE 8
 
-/* What is done ahead of time must not make a large batch long. */
+/* Work done ahead of time must not slow down a large batch. */
 #define MOST_ANNOUNCED 256
 
-/* A young shard has got another item. If half of its time is over, memory for its bitmap may be
- * made ready. */
+/* Called when a young shard has got another item. Past half of its limit, the supplier may prepare
+ * memory for its bitmap. */
 static void announce(struct access *access, uint32_t layer, uint32_t number, uint32_t nitems) {
     const struct layer *at = &access->descriptor->layers[layer];
     if (nitems <= young_limit(&at->layout, number) / 2 || access->nannounced >= MOST_ANNOUNCED)
@@ -267,9 +266,9 @@ static void announce(struct access *access, uint32_t layer, uint32_t number, uin
     access->supplier->soon(dense, many < nyoung ? many : nyoung, each);
 }
 
-/* Whatever the header says and the table holds, there is an end: a table that can't become larger
- * becomes a bitmap. An item that was not in the table is new even if the bitmap has its bits
- * already, from others: replicas are told of it, so that they turn the shard, too. */
+/* This ends whatever the header and the table contain, because a table that can't grow becomes a
+ * bitmap. An item that was not in the table is new even if other items have set its bits in the
+ * bitmap: replicas must hear of it to turn the shard too. */
 bool access_add_young(struct access *access, uint32_t layer, uint32_t number, struct shard *shard,
                       uint32_t block, uint64_t bits) {
     const struct layer *at = &access->descriptor->layers[layer];
@@ -292,8 +291,7 @@ bool access_add_young(struct access *access, uint32_t layer, uint32_t number, st
     return true;
 }
 
-/* Makes room for a joined layer, and for those between it and its home, at the end of their
- * string. */
+/* Extends a string for a joined layer, and for the layers between it and its home. */
 static struct shard *append_layer(struct access *access, uint32_t layer) {
     struct layer *layers = access->descriptor->layers;
     const uint32_t home = layers[layer].home;
@@ -352,7 +350,7 @@ static const char *fill_young(struct access *access, uint32_t layer, uint32_t nu
     return NULL;
 }
 
-/* An adopted string that became the filter's own. What was there before is replaced. */
+/* For an adopted string that became the filter's own. Replaces what was there. */
 static const char *fill_adopted(struct access *access, uint32_t layer, uint32_t number,
                                 const uint8_t *body, size_t nbytes) {
     struct layer *at = &access->descriptor->layers[layer];
@@ -395,7 +393,7 @@ void access_mark_lost(struct access *access, uint32_t layer, uint32_t number) {
         mark_created(access, at, number, 0);
 }
 
-/* A string without a header is nobody's shard. */
+/* A string without a header counts as lost. */
 void access_spoil(struct access *access, uint32_t layer, uint32_t number) {
     const uint32_t home = access->descriptor->layers[layer].home;
     struct shard *shard = handle_of(access, home, number);
@@ -406,7 +404,7 @@ void access_spoil(struct access *access, uint32_t layer, uint32_t number) {
     for (uint32_t i = home; i <= layer; i++) access_mark_lost(access, i, number);
 }
 
-/* Each layer that shares the string has its own blocks in it; the rest is the home's. */
+/* Each joined layer has its own blocks in the string; the rest belongs to the home layer. */
 bool access_recount(struct access *access, uint32_t home, uint64_t nbytes) {
     const struct descriptor *descriptor = access->descriptor;
     bool changed = false;

@@ -1,4 +1,4 @@
-/* bytes.h: numbers as bytes, little-endian and by shifts, so that they are the same on every
+/* bytes.h: numbers as little-endian bytes, written with shifts so that they are the same on every
  * machine; and bytes as text for messages. */
 #ifndef BYTES_H
 #define BYTES_H
@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Writes the low nbytes of a value; returns where the next one goes. */
+/* Writes the low nbytes of a value; returns the address after them. */
 static inline uint8_t *bytes_put(uint8_t *at, uint64_t value, unsigned nbytes) {
     for (; nbytes > 0; nbytes--, value >>= 8) *at++ = (uint8_t)value;
     return at;
@@ -21,7 +21,7 @@ static inline uint64_t bytes_get(const uint8_t *at, unsigned nbytes) {
     return value;
 }
 
-/* The same, and moves on behind it. */
+/* The same; moves *at past the number. */
 static inline uint64_t bytes_take(const uint8_t **at, unsigned nbytes) {
     const uint64_t value = bytes_get(*at, nbytes);
     *at += nbytes;
@@ -37,7 +37,7 @@ static inline uint64_t bytes_u64(const uint8_t *at) {
     return bytes_u32(at) | (uint64_t)bytes_u32(at + 4) << 32;
 }
 
-/* Text for an error line: no control characters, and no longer than there is room. */
+/* Text for an error message: without control characters, cut to fit. */
 static inline void bytes_show(const char *text, size_t length, char *out, size_t room) {
     size_t n = 0;
     for (; n < length && n + 1 < room; n++)

@@ -17,8 +17,8 @@
 #define PART_YOUNG (1u << 31) /* a flag in the part's number */
 _Static_assert(YOUNG_MAX_BYTES <= CHUNK_PART_BYTES, "the table of a young shard is one part");
 
-/* An iterator is a mark above a position. Position 0 is the header's own, 1 the first part, then
- * all the others, then the end, then nothing. */
+/* An iterator is a mark above a position. Position 0 is the header; 1 the first part, followed by
+ * the others; then the end; then nothing. */
 #define POSITION_BITS 31
 #define MARK_BITS     22
 _Static_assert(POSITION_BITS + MARK_BITS == 53, "exact in a double");
@@ -42,7 +42,7 @@ static uint64_t count_parts(const struct descriptor *descriptor) {
 }
 
 /* With a window, positions also change when the oldest layers are dropped, which can happen without
- * a new one; and the newest slice can become that of a later time. */
+ * a new one. And the newest slice can be reused for a later time. */
 static uint64_t mark_of(const struct descriptor *descriptor, uint64_t id) {
     uint8_t bytes[24], *at = bytes_put(bytes, id, 8);
     at = bytes_put(at, descriptor_number(descriptor, descriptor->nlayers), 4);
@@ -69,7 +69,7 @@ enum chunk_wanted chunk_wanted(const struct descriptor *descriptor, uint64_t ite
     return position == nparts + 2 ? WANTED_NOTHING : WANTED_DATA;
 }
 
-/* The part at a position from 1 on; false behind the last. */
+/* The part at a position, counted from 1; false after the last. */
 static bool part_at(const struct descriptor *descriptor, uint64_t position, struct part *part) {
     uint64_t left = position - 1;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
@@ -93,8 +93,8 @@ static bool part_at(const struct descriptor *descriptor, uint64_t position, stru
     return false;
 }
 
-/* The first created shard from this one on, or the number of shards. There can be millions that are
- * not: a chunk must not take seconds to find the next that is. */
+/* The first created shard from this one on, or the number of shards. Millions may not be created,
+ * and finding the next must not take seconds. */
 static uint32_t next_created(const struct layer *layer, uint32_t shard) {
     const uint32_t nshards = layer->layout.nshards;
     while (shard < nshards && !layer_shard_created(layer, shard))
@@ -264,7 +264,7 @@ bool chunk_read_part(const struct chunk *chunk, size_t *at, struct part *part) {
     return true;
 }
 
-/* The position of a part that is as it must be in this filter; 0 if it is not. */
+/* The position of a part if it is valid for this filter, otherwise 0. */
 static uint64_t position_of_part(const struct descriptor *descriptor, const struct part *part) {
     if (part->layer >= descriptor->nlayers) return 0;
     const struct layer *layer = &descriptor->layers[part->layer];
@@ -289,8 +289,8 @@ static const char *check_order(const struct chunk *chunk, const struct descripto
     return NULL;
 }
 
-/* Parts of shards that the source has not created are left out, but only whole shards: so what a
- * chunk makes the server allocate is in proportion to its own length. */
+/* Shards that the source has not created are left out, but only as a whole. So the memory that a
+ * chunk makes the server allocate is in proportion to the chunk's own length. */
 const char *chunk_check_data(const struct chunk *chunk, const struct descriptor *target) {
     const char *problem = check_order(chunk, target);
     if (problem) return problem;

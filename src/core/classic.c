@@ -1,6 +1,6 @@
 /* MurmurHash2 and MurmurHash64A are Austin Appleby's, written here from their description: each
- * word of the input is multiplied, folded onto itself, multiplied again and mixed into the state;
- * the rest of less than a word is added, and a last round spreads it. RedisBloom runs them on
+ * word of the input is multiplied, folded onto itself, multiplied again and mixed into the state.
+ * Then the remaining bytes are added, and a last round spreads them. RedisBloom runs on
  * little-endian machines, so words are read as little-endian here. */
 #include "core/classic.h"
 

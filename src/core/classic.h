@@ -1,10 +1,10 @@
-/* classic.h: the layers of filters that RedisBloom made: from an item to bits.
+/* classic.h: how items map to bits in the layers of filters that RedisBloom made.
  *
- * RedisBloom keeps a layer as one array of bits. An item has two hashes, a and b, by MurmurHash2
- * (of 64 bits in all filters that 2.x makes, of 32 in some older ones), and its bits are (a + i*b)
- * mod the number of bits, i = 0 … k-1; bit 0 is the least significant of byte 0. Here the array is
- * cut, in order, into shards of equal length. Where RedisBloom computes in 32 bits, the number of
- * bits is a power of two, and 64 bits give the same positions. */
+ * RedisBloom keeps a layer as one array of bits. An item has two MurmurHash2 hashes, a and b (64
+ * bits in all filters made by 2.x, 32 in some older ones). Its bits are (a + i*b) mod the number of
+ * bits, i = 0 … k-1; bit 0 is the least significant of byte 0. Here the array is cut, in order,
+ * into shards of equal length. Where RedisBloom computes in 32 bits, the number of bits is a power
+ * of two, and 64 bits give the same positions. */
 #ifndef CLASSIC_H
 #define CLASSIC_H
 

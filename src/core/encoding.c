@@ -4,22 +4,22 @@
 
 #include "core/bytes.h"
 
-/* Bytes of the fixed parts of the encoding; the tag and the layers' bitmaps come on top. */
+/* Bytes of the fixed parts of the encoding, without the tag and the layers' bitmaps. */
 #define HEAD_BYTES  (4 + 8 + 8 + 8 + 8 + 4 + 2 + 1 + 1)
 #define LAYER_BYTES (1 + 1 + 1 + 1 + 4 + 4 + 8 + 8 + 8)
 
-/* An adopted layer has more behind its bitmap: digest, flags, log2 of the bits, number of seeds,
+/* An adopted layer has more after its bitmap: digest, flags, log2 of the bits, number of seeds,
  * length of the prefix; then the seeds and the prefix. */
 #define ADOPTION_BYTES    (1 + 1 + 1 + 1 + 2)
 #define ADOPTION_NUMBERED 1u
 #define ADOPTION_OWNED    2u
 
-/* A classic layer has more: nbits and nbytes, behind the fixed part. */
+/* A classic layer has more after its fixed part: nbits and nbytes. */
 #define CLASSIC_BYTES (8 + 8)
 
-/* Flags of a descriptor. The load state follows the last layer. The window stands before the first
- * one: seconds, slices, flags, layers that are over, number of the first layer, capacity; and each
- * layer then has the time at which its slice began behind its fixed part. */
+/* Flags of a descriptor. The load state follows the last layer. The window comes before the first
+ * layer: seconds, slices, flags, number of expired layers, number of the first layer, capacity.
+ * With a window, each layer's fixed part is followed by the time at which its slice began. */
 #define FLAG_LOADING   1u
 #define FLAG_WINDOW    2u
 #define LOAD_BYTES     (1 + 8 + 8 + 8 + 8)
@@ -117,7 +117,7 @@ void descriptor_encode(const struct descriptor *descriptor, uint8_t *at) {
     if (descriptor->load) encode_load(descriptor->load, at);
 }
 
-/* What stands behind the bitmap of an adopted layer. */
+/* Reads what follows the bitmap of an adopted layer. */
 static const char *decode_adoption(struct layer *layer, const uint8_t **at, const uint8_t *end) {
     struct adoption adoption = {.recipe = {.nstrings = layer->layout.nshards}};
     struct recipe *recipe = &adoption.recipe;
@@ -130,7 +130,7 @@ static const char *decode_adoption(struct layer *layer, const uint8_t **at, cons
     if (flags & ~(ADOPTION_NUMBERED | ADOPTION_OWNED)) return "unknown flags of an adopted layer";
     adoption.numbered = flags & ADOPTION_NUMBERED;
     adoption.owned = flags & ADOPTION_OWNED;
-    const char *problem = recipe_problem(recipe); /* before its number of seeds is believed */
+    const char *problem = recipe_problem(recipe); /* checked before its number of seeds is used */
     if (problem) return problem;
     if ((size_t)(end - *at) < 8u * recipe->nseeds + adoption.prefix_length) return "too short";
     for (unsigned i = 0; i < recipe->nseeds; i++) recipe->seeds[i] = bytes_take(at, 8);
@@ -140,8 +140,8 @@ static const char *decode_adoption(struct layer *layer, const uint8_t **at, cons
     return layer->adoption ? NULL : "out of memory";
 }
 
-/* Reads the layer at *at, appends it, and moves *at behind it. What it appends can be freed, and is
- * checked as far as its size goes; descriptor_problem checks the rest. */
+/* Reads the layer at *at, appends it, and moves *at past it. The appended layer can be freed. Only
+ * its size has been checked; descriptor_problem checks the rest. */
 static const char *decode_layer(struct descriptor *descriptor, const uint8_t **at,
                                 const uint8_t *end) {
     if ((size_t)(end - *at) < LAYER_BYTES) return "too short";
@@ -204,12 +204,12 @@ static const char *decode_window(struct descriptor *descriptor, const uint8_t **
     window.nover = (uint32_t)bytes_take(at, 1);
     window.first_number = (uint32_t)bytes_take(at, 4);
     window.capacity = bytes_take(at, 8);
-    const char *problem = window_problem(&window); /* before layers are numbered by it */
+    const char *problem = window_problem(&window); /* checked before it is used to number layers */
     if (problem) return problem;
     return descriptor_set_window(descriptor, &window) ? NULL : "out of memory";
 }
 
-/* Fills the rest of a descriptor, behind the tag. */
+/* Reads the rest of a descriptor, after the tag. */
 static const char *decode_layers(struct descriptor *descriptor, const uint8_t *at,
                                  const uint8_t *end) {
     const unsigned flags = (unsigned)bytes_take(&at, 1), nlayers = (unsigned)bytes_take(&at, 1);
@@ -248,7 +248,7 @@ struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const 
     head.seed = bytes_take(&at, 8);
     const uint64_t error = bytes_take(&at, 8);
     memcpy(&head.error, &error, sizeof error);
-    const uint64_t shard_bytes = bytes_take(&at, 8); /* 0 is out of range, too */
+    const uint64_t shard_bytes = bytes_take(&at, 8); /* 0 is also out of range */
     head.shard_bytes = shard_bytes <= UINT32_MAX ? (uint32_t)shard_bytes : 0;
     head.expansion = (uint32_t)bytes_take(&at, 4);
     head.tag_length = (uint32_t)bytes_take(&at, 2);

@@ -1,13 +1,13 @@
-/* encoding.h: the bytes in which a descriptor is stored. The only file that knows them;
- * docs/format.md describes them for other readers. */
+/* encoding.h: how a descriptor is stored as bytes. Only this file knows the encoding;
+ * docs/format.md describes it for other readers. */
 #ifndef ENCODING_H
 #define ENCODING_H
 
 #include "core/descriptor.h"
 
-/* The encoded form. descriptor_encode writes exactly descriptor_encoded_size bytes.
- * descriptor_decode takes any bytes, checks each and all of them, and returns NULL with the reason
- * in *problem if they are not a valid descriptor. */
+/* descriptor_encode writes exactly descriptor_encoded_size bytes. descriptor_decode accepts any
+ * bytes and checks them all. If they are not a valid descriptor, it returns NULL with the reason in
+ * *problem. */
 size_t descriptor_encoded_size(const struct descriptor *descriptor);
 void descriptor_encode(const struct descriptor *descriptor, uint8_t *bytes);
 struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const char **problem);

@@ -3,10 +3,10 @@
 #include "core/bytes.h"
 #include "core/header.h"
 
-/* In a large layer every block is on another memory page, which takes microseconds with 10 GB: it
- * is the number of blocks that counts. */
+/* In a large layer every block is on another memory page, and with 10 GB each access takes
+ * microseconds. So it is the number of blocks that must be limited. */
 #define SAMPLE_BLOCKS 1024u
-#define RUN_BYTES     4096u /* of an adopted string, counted at a time: a page */
+#define RUN_BYTES     4096u /* counted at a time in an adopted string: a page */
 
 /* How many blocks of a shard are counted. A small layer is read whole. */
 static uint32_t sample_size(const struct layout *layout) {
@@ -16,7 +16,7 @@ static uint32_t sample_size(const struct layout *layout) {
     return wanted < layout->nblocks ? wanted : layout->nblocks;
 }
 
-/* An item sets at most its k bits, and while there are few, hardly two share one. */
+/* An item sets at most k bits. While there are few items, hardly any two share a bit. */
 static double young_fill(const struct layout *layout, const struct shard *shard) {
     const uint32_t nitems = header_nitems(shard->body - HEADER_BYTES);
     const double known = nitems < shard->capacity ? nitems : shard->capacity;

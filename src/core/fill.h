@@ -4,13 +4,13 @@
 
 #include "core/access.h"
 
-#define FILL_SAMPLE_BYTES (1u << 20) /* of a layer, for BF.SHARDS */
+#define FILL_SAMPLE_BYTES (1u << 20) /* per layer, for BF.SHARDS */
 
 /* The share of bits that are set in an open shard, or would be if it were dense. *sampled is the
- * share of the shard that was looked at. */
+ * share of the shard that was read. */
 double fill_of_shard(const struct layer *layer, const struct shard *shard, double *sampled);
 
-/* The same for an adopted string of which at most about max_bytes are looked at. */
+/* The same for an adopted string, reading at most about max_bytes. */
 double fill_of_adopted(const struct layer *layer, const struct shard *shard, size_t max_bytes,
                        double *sampled);
 

@@ -6,7 +6,7 @@
 
 static const uint8_t magic[4] = {'B', 'F', 'S', 'H'};
 
-/* Where the fields are; docs/format.md has the table. */
+/* Offsets of the fields; docs/format.md has the table. */
 enum {
     AT_VERSION = 4,
     AT_BLOCK_LOG2 = 5,
@@ -41,7 +41,7 @@ void header_write(const struct descriptor *descriptor, uint32_t layer, uint32_t 
     header[AT_FORM] = (uint8_t)form;
 }
 
-/* Compared field by field, since it is done for every command and every shard: building the
+/* Compares field by field. This is done for every command and every shard, and building the
  * expected header would cost more than testing all bits of an item. The reserved bytes are zero. */
 bool header_fits(const struct descriptor *descriptor, uint32_t layer, uint32_t shard,
                  const uint8_t header[HEADER_BYTES]) {

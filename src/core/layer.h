@@ -1,14 +1,13 @@
-/* layer.h: the kinds of layers behind one interface. A kind decides which bits of a layer's shards
+/* layer.h: one interface for all kinds of layers. A kind decides which bits of a layer's shards
  * stand for an item; everything else (growth, counting, batches, persistence, replication,
- * sweeping) is the same for all of them. A further kind needs:
+ * sweeping) is the same for all of them. A new kind needs:
  *
- *   1. a value of enum layer_kind, and in descriptor.c what it stores and what must hold of it;
+ *   1. a value of enum layer_kind, and in descriptor.c what it stores and which rules it follows;
  *   2. pure functions from the bytes of an item to bits;
  *   3. locate, contains and insert below, and its line in ops_of in filter.c.
  *
- * A kind that hashes items in its own way keeps the hash in lookup->own and its name in
- * lookup->own_for, so that it hashes an item once per command, however many layers of the kind
- * there are. */
+ * A kind with its own hash function keeps the hash in lookup->own and its kind in lookup->own_for.
+ * That way it hashes an item once per command, however many of the layers are of this kind. */
 #ifndef LAYER_H
 #define LAYER_H
 
@@ -16,41 +15,41 @@
 
 enum answer {
     ANSWER_KNOWN = 0, /* seen before, or a false positive */
-    ANSWER_NEW = 1,   /* not seen before; by filter_add, now added */
-    ANSWER_FULL = 2,  /* not seen before and not added: the filter can't take more */
-    ANSWER_OOM = 3,   /* not seen before and not added: the server can't */
-    ANSWER_LOST = 4,  /* left out, because its shard is lost; only of a repeated command */
+    ANSWER_NEW = 1,   /* not seen before; filter_add has added it */
+    ANSWER_FULL = 2,  /* not seen before and not added: the filter is full */
+    ANSWER_OOM = 3,   /* not seen before and not added: the server is out of memory */
+    ANSWER_LOST = 4,  /* left out because its shard is lost; only in a repeated command */
 };
 
-/* One item on its way through a filter. The caller sets the item; the rest is the filter's. */
+/* One item on its way through a filter. The caller sets the item; the filter sets the rest. */
 struct lookup {
     const char *item;
     size_t nbytes; /* of the item */
     struct item_hash hash;
-    struct shard *shard;     /* blocked layers: in the layer at hand; NULL: not created */
+    struct shard *shard;     /* blocked layers: in the current layer; NULL: not created */
     uint32_t block;          /* blocked layers: in that shard */
     enum answer answer;      /* the result */
-    bool changed;            /* it was added, to the filter or to its newest slice */
-    uint32_t found;          /* the layer that contains it, if it is known */
-    enum layer_kind own_for; /* the kind whose hash `own` is; 0: none yet */
+    bool changed;            /* it was added to the filter or to its newest slice */
+    uint32_t found;          /* the layer that contains it, if any */
+    enum layer_kind own_for; /* the kind that computed `own`; 0: none yet */
     uint64_t own[2];         /* the hash of a kind that does not use `hash` */
 };
 
 struct layer_ops {
-    /* Opens all shards that the item needs in this layer, and asks the processor for the memory it
-     * will touch. A shard that was never created is no error. False if one is lost: access->status
+    /* Opens all shards that the item needs in this layer and prefetches the memory that will be
+     * read. A shard that was never created is not an error. False if one is lost: access->status
      * says why. */
     bool (*locate)(struct access *access, uint32_t index, struct lookup *lookup);
 
-    /* Does the layer contain the item? Only after locate, in the same command. */
+    /* Does the layer contain the item? Call it after locate, in the same command. */
     bool (*contains)(struct access *access, uint32_t index, struct lookup *lookup);
 
-    /* Would adding the item make a string larger by megabytes? Only after locate. */
+    /* Would adding the item make a string grow by megabytes? Call it after locate. */
     bool (*allocates)(struct access *access, uint32_t index, struct lookup *lookup);
 
-    /* Adds an item by setting bits, never by clearing any (law I1), makes the shards it lacks, and
-     * counts it in layer->nitems: ANSWER_NEW, or ANSWER_KNOWN if the layer contained it already, or
-     * ANSWER_LOST if a string that must become longer is lost. Only after locate. */
+    /* Adds an item. Sets bits and never clears any (law I1), creates missing shards, and counts the
+     * item in layer->nitems. ANSWER_NEW; ANSWER_KNOWN if the layer contained it already; or
+     * ANSWER_LOST if a string that must grow is lost. Call it after locate. */
     enum answer (*insert)(struct access *access, uint32_t index, struct lookup *lookup);
 };
 

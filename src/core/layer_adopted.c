@@ -1,10 +1,9 @@
-/* The kind LAYER_ADOPTED: strings that other programs write too.
+/* The kind LAYER_ADOPTED: strings that other programs also write.
  *
- * No bits are copied, and between commands only one thing is remembered: which strings have been
- * seen. The old workers may set bits at any time. A string that was seen and is gone is lost, as
- * with shards; one that was never seen is empty until somebody writes it, as with SETBIT. The
- * strings still belong to others: the filter never removes them, and a copy of the filter gets
- * copies of its own. */
+ * No bits are copied. The filter only remembers which strings it has seen, since the old workers
+ * may set bits at any time. As with shards, a string that was seen and is gone is lost. As with
+ * SETBIT, one that was never seen is empty until somebody writes it. The strings still belong to
+ * others: the filter never removes them, and a copy of the filter gets its own copies. */
 #include <string.h>
 
 #include "core/layer.h"
@@ -45,8 +44,8 @@ static bool adopted_ops_contains(struct access *access, uint32_t index, struct l
     return shard && recipe_test(recipe, &item, shard->body, shard->nbytes);
 }
 
-/* The empty item is never contained, so it comes here again and again; it is new if it changes
- * something. Others may watch or cache the strings, so they are notified of the change. */
+/* The empty item is never contained, so it gets here every time; it is new if it changes a bit.
+ * Others may watch or cache the strings, so the server is told about the change. */
 static enum answer adopted_ops_insert(struct access *access, uint32_t index,
                                       struct lookup *lookup) {
     const struct recipe *recipe = recipe_of(access, index);
@@ -60,7 +59,7 @@ static enum answer adopted_ops_insert(struct access *access, uint32_t index,
     return ANSWER_NEW;
 }
 
-/* As SETBIT does, an item makes its string as long as its highest bit needs: up to half a
+/* As with SETBIT, an item makes its string as long as its highest bit requires: up to half a
  * gigabyte. */
 static bool adopted_ops_allocates(struct access *access, uint32_t index, struct lookup *lookup) {
     const struct recipe *recipe = recipe_of(access, index);

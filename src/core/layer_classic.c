@@ -1,6 +1,6 @@
-/* The kind LAYER_CLASSIC: the bits of an item may be anywhere in the layer, in up to k shards.
- * Until it is full, a layer that came from RedisBloom takes new items as it would have done there;
- * all layers after it are our own. */
+/* The kind LAYER_CLASSIC: the bits of an item may be anywhere in the layer, in up to k shards. A
+ * layer that came from RedisBloom takes new items until it is full, as it would have there. All
+ * layers after it are of our own kind. */
 #include "core/classic.h"
 #include "core/layer.h"
 

@@ -4,23 +4,22 @@
 #include <xxhash.h>
 
 /* Position number i is the top log2(block bits) bits of bits * MULTIPLIER^i (mod 2^64): a
- * multiplicative congruential generator that starts at the item's own 64 random bits. The
- * multiplier is one of those that Steele and Vigna
- * ("Computationally easy, spectrally good multipliers for congruential pseudorandom number
- * generators") found to scatter tuples well in many dimensions, which is what keeps two items of a
- * block from sharing more bits than chance allows: the measured false-positive rate agrees with
- * that of independent positions (tests/unit/test_rate.c). Double hashing, a + i*b, costs the same
- * and does not: in blocks this small it gave several times the rate. */
+ * multiplicative congruential generator that starts with the item's own 64 random bits. The
+ * multiplier is from Steele and Vigna, "Computationally easy, spectrally good multipliers for
+ * congruential pseudorandom number generators". It scatters tuples well in many dimensions, which
+ * keeps two items of a block from sharing more bits than by chance: the measured false-positive
+ * rate equals that of independent positions (tests/unit/test_rate.c). Double hashing, a + i*b,
+ * costs the same, but in blocks this small it gave several times the rate. */
 #define MULTIPLIER 0xf1357aea2e62a9c5u
 
-#define FIRST 4u /* probes that decide about most absent items */
+#define FIRST 4u /* probes that rule out most absent items */
 
 /* Bit p of a block is what GETBIT calls bit p: the most significant bit of a byte comes first. */
 static inline size_t byte_of(uint64_t state, unsigned shift) {
     return (size_t)(state >> (shift + 3));
 }
 
-/* The bit's value, shifted to 0x80; above it stands rubbish. */
+/* The bit's value, shifted to 0x80; the bits above it are garbage. */
 static inline unsigned bit_at_80(const uint8_t *block, uint64_t state, unsigned shift) {
     return (unsigned)block[byte_of(state, shift)] << (state >> shift & 7);
 }
@@ -30,10 +29,10 @@ struct item_hash layout_hash(const void *item, size_t nbytes, uint64_t seed) {
     return (struct item_hash){hash.high64, hash.low64};
 }
 
-/* Of an absent item's bits about half are set, so that a branch per bit would be mispredicted every
- * other time. FIRST bits are read before the only branch: 15 of 16 absent items leave there, which
- * predicts well. Whatever passes is most likely present, and needs all the others. The reads do not
- * depend on each other, so that their cache misses overlap. */
+/* About half of an absent item's bits are set, so a branch per bit would be mispredicted every
+ * other time. Instead, FIRST bits are read before the only branch: 15 of 16 absent items leave
+ * there, which predicts well. An item that passes is most likely present, and all its other bits
+ * must be read. The reads do not depend on each other, so their cache misses overlap. */
 bool layout_test(const struct layout *layout, const uint8_t *block, uint64_t bits) {
     const unsigned shift = 64u - layout->block_log2;
     unsigned left = layout->nprobes, all = 0x80;

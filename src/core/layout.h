@@ -1,8 +1,8 @@
-/* layout.h: from an item to the bits that stand for it.
+/* layout.h: how an item maps to bits.
  *
  * An item is hashed once, into 128 bits. The high half chooses a shard and a block in it, the low
  * half chooses k bits inside that block. The mapping is part of the stored format (docs/format.md):
- * changing anything here needs a new descriptor version. */
+ * changing anything here requires a new descriptor version. */
 #ifndef LAYOUT_H
 #define LAYOUT_H
 
@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Limits of the format; decoders and sizing refuse what lies beyond them. */
+/* Limits of the format; decoders and sizing refuse anything beyond them. */
 #define LAYOUT_MIN_BLOCK_LOG2 9u
 #define LAYOUT_MAX_BLOCK_LOG2 15u /* one memory page */
 #define LAYOUT_MAX_PROBES     64u
@@ -49,24 +49,23 @@ static inline bool layout_is_same(const struct layout *a, const struct layout *b
 
 struct item_hash layout_hash(const void *item, size_t nbytes, uint64_t seed);
 
-/* Multiply-and-keep-the-high-half maps a uniform 64-bit number to 0..n-1 without division; the low
- * half is what the choice left over, and is uniform again within the chosen shard. */
+/* Multiplying and keeping the high half maps a uniform 64-bit number to 0..n-1 without division.
+ * The low half is what the choice left over: it is again uniform within the chosen shard. */
 static inline struct item_place layout_place(const struct layout *layout, uint64_t place) {
     unsigned __int128 shard = (unsigned __int128)place * layout->nshards;
     unsigned __int128 block = (unsigned __int128)(uint64_t)shard * layout->nblocks;
     return (struct item_place){(uint32_t)(shard >> 64), (uint32_t)(block >> 64)};
 }
 
-/* Blocks of up to four lines are fetched whole, which the processor's own prefetcher likes; of
- * wider ones only the lines that the first probes will touch. */
+/* Blocks of up to four lines are fetched whole, which suits the processor's own prefetcher. Of
+ * wider ones, only the lines of the first probes are fetched. */
 #define LAYOUT_NARROW_BYTES 256u
 
-/* Asks the processor for the cache lines of a block, before layout_test or layout_set needs
- * them. */
+/* Prefetches the cache lines of a block before layout_test or layout_set needs them. */
 void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t bits);
 
-/* The same, but only the lines that show that the item is absent: a processor can wait for only a
- * few lines at a time. */
+/* The same, but only the lines that rule out most absent items: a processor can wait for only a few
+ * lines at a time. */
 void layout_prefetch_first(const struct layout *layout, const uint8_t *block, uint64_t bits);
 
 /* Loads the same lines, so that layout_test finds them in the cache. */

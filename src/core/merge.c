@@ -6,7 +6,7 @@
 
 #include "core/young.h"
 
-/* ---- may these unite? ---- */
+/* ---- can these be united? ---- */
 
 bool merge_fits(const struct layer *to, const struct layer *from) {
     return to->kind == LAYER_BLOCKED && from->kind == LAYER_BLOCKED &&
@@ -26,7 +26,7 @@ static bool same_window(const struct window *a, const struct window *b) {
     return a->seconds == b->seconds && a->nslices == b->nslices && a->sliding == b->sliding;
 }
 
-/* What is in the way, layers apart; or NULL. */
+/* Why the filters can't be united, apart from their layers; or NULL. */
 static const char *head_problem(const struct descriptor *to, const struct descriptor *from) {
     if (to->seed != from->seed) return "their seeds differ: create both with the same SEED";
     if (to->error != from->error) return "their error rates differ";
@@ -46,7 +46,8 @@ static const char *kind_problem(const struct layer *layer, bool source) {
     return NULL;
 }
 
-/* Appends an empty layer like this one. It joins the string of the layer before if it may here. */
+/* Appends an empty layer like this one. It joins the string of the layer before it if that is
+ * allowed here. */
 static const char *append_like(struct descriptor *to, const struct layer *like) {
     struct layer layer = {.kind = like->kind,
                           .flags = like->flags,
@@ -59,7 +60,7 @@ static const char *append_like(struct descriptor *to, const struct layer *like) 
     return descriptor_append(to, &layer) ? NULL : "there is no memory for its layers";
 }
 
-/* Layers are appended only: a slice that others have followed can't be made any more. */
+/* Layers can only be appended: a slice can't be added once later ones exist. */
 static bool comes_next(const struct descriptor *to, const struct descriptor *from, uint32_t layer) {
     return to->nlayers == 0 || descriptor_newest(to)->began_ms <= from->layers[layer].began_ms;
 }
@@ -131,8 +132,8 @@ struct descriptor *merge_like(const struct descriptor *source, const char *tag, 
 
 /* ---- bits ---- */
 
-/* Compilers turn a loop of this into one for many words at once, which they can't do with a call
- * for the instruction that not every processor has. */
+/* Compilers vectorise a loop of this. They can't do that with a call to an instruction that not
+ * every processor has. */
 static inline uint64_t count_bits(uint64_t word) {
     word -= word >> 1 & 0x5555555555555555u;
     word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
@@ -140,8 +141,8 @@ static inline uint64_t count_bits(uint64_t word) {
     return word * 0x0101010101010101u >> 56;
 }
 
-/* Sets the bits of one block in another; a page that has them all is not written to, so that a
- * server that saves does not have to copy it. */
+/* Sets the bits of one block in another. A page that has them all is not written to, so that a
+ * server that is saving does not have to copy it. */
 static void unite_block(const struct layout *layout, uint8_t *to, const uint8_t *from,
                         struct merge_gain *gain) {
     const size_t nbytes = layout_block_bytes(layout);
@@ -160,7 +161,7 @@ static void unite_block(const struct layout *layout, uint8_t *to, const uint8_t 
     gain->changed = true;
 }
 
-/* Adds the items of a young shard. The destination's may be young, and turn by it, or dense. */
+/* Adds the items of a young shard. The destination's shard may be dense, or young and turn. */
 static void unite_young(struct access *access, const struct merge_part *part, struct shard *to,
                         const struct shard *from, struct merge_gain *gain) {
     const struct layer *layer = &access->descriptor->layers[part->to];
@@ -179,7 +180,7 @@ static void unite_young(struct access *access, const struct merge_part *part, st
     }
 }
 
-/* May the destination's string get larger by megabytes? */
+/* May the destination's string grow by megabytes? */
 static bool allocates(const struct access *access, const struct merge_part *part,
                       const struct shard *to, const struct shard *from) {
     const struct layout *layout = &access->descriptor->layers[part->to].layout;

@@ -1,15 +1,15 @@
 /* merge.h: the union of filters.
  *
- * Filters of one seed whose layers have equal shapes put an item into the same place, so the union
- * of two of them is the union of their bits, layer by layer and shard by shard. Setting bits can be
- * done in any order, in pieces, and twice: a union that was interrupted is simply begun again.
+ * Filters with the same seed and layers of the same shape put an item in the same place. So their
+ * union is the union of their bits, layer by layer and shard by shard. Bits can be set in any
+ * order, in pieces, and twice: an interrupted union is simply started again.
  *
- * Which layer of one belongs to which of the other: the first to the first, and so on; of filters
- * with a window the same within the slice that began at the same moment.
+ * The first layer is united with the first, the second with the second, and so on. With a window,
+ * the same applies within slices that began at the same moment.
  *
- * What the union holds is not known, because nobody knows which items were in both. Of young shards
- * it is counted; of bitmaps it is estimated, block by block, from how many bits are set before and
- * after. A layer may have more items than its capacity then, and answers wrongly more often than it
+ * The number of items in the union is not known, because nobody knows which items were in both. For
+ * young shards it is counted. For bitmaps it is estimated, block by block, from the bits set before
+ * and after. A layer may end up with more items than its capacity and a higher error rate than it
  * was made for. */
 #ifndef MERGE_H
 #define MERGE_H
@@ -18,56 +18,56 @@
 
 #define MERGE_NO_LAYER UINT32_MAX
 
-/* An empty filter like the source, with no layers yet: its seed, promise, growth and window. NULL
- * for lack of memory. */
+/* A filter like the source but without layers: with its seed, error rate, growth and window. NULL
+ * if there is no memory. */
 struct descriptor *merge_like(const struct descriptor *source, const char *tag, size_t tag_length,
                               uint64_t id);
 
-/* May the source's layers from `first` on be united with those of the destination? If so, appends
- * to the destination, empty, the layers that it lacks. Otherwise says what is in the way; the
- * destination may have got some of the layers then, so use a copy. */
+/* Can the source's layers from `first` on be united with the destination? If so, appends the layers
+ * that the destination lacks, empty. Otherwise says why not; the destination may have got some of
+ * the layers, so use a copy. */
 bool merge_extend(struct descriptor *to, const struct descriptor *from, uint32_t first,
                   char *problem, size_t room);
 
-/* The layer of `to` that belongs to this one of `from`; MERGE_NO_LAYER if there is none. */
+/* The layer of `to` that corresponds to this layer of `from`, or MERGE_NO_LAYER. */
 uint32_t merge_target(const struct descriptor *to, const struct descriptor *from, uint32_t layer);
 
-/* Do these layers put an item into the same place? */
+/* Do these layers put an item in the same place? */
 bool merge_fits(const struct layer *to, const struct layer *from);
 
-/* Where to set which bits: places of the layers in their descriptors, a shard, and a part of its
+/* Which bits to set: the indices of the layers in their descriptors, a shard, and a part of its
  * blocks. (A young shard is always taken whole.) */
 struct merge_part {
     uint32_t to;
     uint32_t from;
     uint32_t shard;
     uint32_t block;
-    uint32_t nblocks; /* no more than there are */
+    uint32_t nblocks; /* at most as many as there are */
 };
 
-/* Several shards, one after the other: what one command to replicas tells. */
+/* Consecutive shards: one command to replicas. */
 struct merge_range {
-    struct merge_part part; /* the first of them; all have the same blocks */
+    struct merge_part part; /* of the first shard; all have the same blocks */
     uint32_t nshards;
     uint64_t nitems; /* of the destination's layer afterwards */
 };
 
 enum merge_outcome {
     MERGE_DONE,
-    MERGE_FROM_LOST, /* the source's string is lost: its access says why */
+    MERGE_FROM_LOST, /* the source's string is lost: see the status of its access */
     MERGE_TO_LOST,   /* the destination's is */
     MERGE_NO_MEMORY, /* the server has none for a bitmap */
 };
 
-/* What has become of the destination's layer. */
+/* How the destination's layer has changed. */
 struct merge_gain {
-    double nitems; /* more than before */
+    double nitems; /* additional items */
     bool changed;
 };
 
-/* Sets the source's bits in the destination, which gets the shard if it has none, and turns it into
- * its bitmap if it is young and the source's is not. Adds to the gain. Nothing has changed unless
- * it is done. Leaves the strings open. */
+/* Sets the source's bits in the destination. Creates the shard if the destination has none, and
+ * turns a young one into its bitmap if the source's is dense. Adds to the gain. If it fails,
+ * nothing has changed. Leaves the strings open. */
 enum merge_outcome merge_shard(struct access *to, struct access *from,
                                const struct merge_part *part, struct merge_gain *gain);
 

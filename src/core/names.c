@@ -15,8 +15,8 @@ bool names_tag(const char *name, size_t length, const char **tag, size_t *tag_le
         *tag_length = (size_t)(close - open - 1);
         return true;
     }
-    /* The server hashes the whole name. Between braces it must stay whole: it has no '}' and is not
-     * empty. */
+    /* Without a hash tag the server hashes the whole name. It can be put between braces only if it
+     * has no '}' and is not empty. */
     *tag = name;
     *tag_length = length;
     return length > 0 && !memchr(name, '}', length);
@@ -28,7 +28,8 @@ size_t names_room(const struct descriptor *descriptor) {
     return (prefix > descriptor->tag_length ? prefix : descriptor->tag_length) + NUMBERS_ROOM;
 }
 
-/* A fresh filter's first batch makes a hundred names: snprintf would take a quarter of its time. */
+/* The first batch of a new filter builds a hundred names: snprintf would take a quarter of its
+ * time. */
 static char *put_decimal(char *at, uint32_t number) {
     char digits[10];
     size_t n = 0;
@@ -68,7 +69,7 @@ size_t names_string(const struct descriptor *descriptor, uint32_t layer, uint32_
 }
 
 bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *number, uint32_t *shard) {
-    /* The tag may hold anything but its end, which is the last brace. */
+    /* The tag may contain anything, so it ends at the last brace. */
     const char *brace = memrchr(name, '}', length);
     char text[NUMBERS_ROOM], again[NUMBERS_ROOM];
     const size_t n = brace ? (size_t)(name + length - brace) : 0;
@@ -77,13 +78,14 @@ bool names_parse(const char *name, size_t length, uint64_t *id, uint32_t *number
     text[n] = '\0';
     if (sscanf(text, "}:%16" SCNx64 ":%10" SCNu32 ":%10" SCNu32, id, number, shard) != 3)
         return false;
-    /* sscanf is generous with signs, spaces, zeros and what follows; names are not. */
+    /* sscanf accepts signs, spaces, leading zeros and trailing characters; names must not have
+     * any. */
     snprintf(again, sizeof again, "}:%016" PRIx64 ":%" PRIu32 ":%" PRIu32, *id, *number, *shard);
     return n == strlen(again) && memcmp(text, again, n) == 0;
 }
 
-/* CRC-16/XMODEM, the cluster's hash. Bit by bit: it is needed when filters are made, loaded or
- * removed, not when they are used. */
+/* CRC-16/XMODEM, the cluster's hash. Bit by bit is fast enough: it is needed when filters are
+ * created, loaded or removed, not when they are used. */
 static unsigned crc16(const char *bytes, size_t n) {
     unsigned crc = 0;
     for (size_t i = 0; i < n; i++) {
@@ -101,7 +103,7 @@ unsigned names_slot(const char *name, size_t length) {
 }
 
 unsigned names_filter_slot(const struct descriptor *descriptor) {
-    /* A filter made outside a cluster may have a tag that does not keep its shards together. */
+    /* A filter made outside a cluster may have a tag that does not keep its shards in one slot. */
     if (descriptor->tag_length == 0 || memchr(descriptor->tag, '}', descriptor->tag_length))
         return NAMES_NSLOTS;
     return crc16(descriptor->tag, descriptor->tag_length) & (NAMES_NSLOTS - 1);

@@ -79,7 +79,7 @@ static bool fail(struct options *options, const char *problem) {
     return false;
 }
 
-/* The word itself goes into the error: only what can be printed of it, and not all of a long
+/* The word itself goes into the error message: only its printable characters, and not all of a long
  * one. */
 static bool fail_word(struct options *options, const char *before, struct word word,
                       const char *after) {
@@ -259,7 +259,7 @@ static bool read_count(struct options *options, struct words *values) {
 static const struct {
     const char *name;
     enum option option;
-    unsigned nvalues; /* of SEEDS: those that are always there */
+    unsigned nvalues; /* of SEEDS: only the fixed ones */
     bool (*read)(struct options *, struct words *values);
 } table[] = {
     {"ERROR", OPTION_ERROR, 1, read_error},
@@ -309,7 +309,7 @@ static bool contradict(const struct options *options, unsigned both) {
     return (options->given & both) == both;
 }
 
-/* What SLICES and SLIDING say of a window. */
+/* Applies SLICES and SLIDING to the window. */
 static bool finish_window(struct options *options) {
     struct window *window = &options->window;
     if (!(options->given & OPTION_WINDOW))

@@ -1,5 +1,5 @@
-/* options.h: the words of a command, read into numbers and flags. One engine for all commands; it
- * owns no heap. */
+/* options.h: the arguments of a command, parsed into numbers and flags. One parser for all
+ * commands; it allocates nothing. */
 #ifndef OPTIONS_H
 #define OPTIONS_H
 
@@ -55,42 +55,42 @@ enum option {
 #define OPTIONS_MAX_COUNT 1000u
 
 struct options {
-    unsigned given;           /* the enum option values that were named */
+    unsigned given;           /* enum option values of the options given */
     double error;             /* the promised false-positive rate, capped at SIZING_MAX_ERROR */
     uint64_t capacity;        /* items in the first layer */
     uint32_t expansion;       /* growth factor; 0: NONSCALING */
     uint64_t seed;            /* only if OPTION_SEED was given */
     uint64_t shard_bytes;     /* largest allocation of a shard */
     struct window window;     /* seconds, slices and sliding; seconds == 0: no window */
-    struct adoption adoption; /* BF.ADOPT: set it to the defaults; the prefix is not copied */
+    struct adoption adoption; /* BF.ADOPT: set the defaults first; the prefix is not copied */
     uint64_t from_layer;      /* BF.SHARDS: the first entry, if it exists */
     uint64_t from_shard;
-    uint64_t count;    /* BF.SHARDS: no more entries than this */
+    uint64_t count;    /* BF.SHARDS: the maximum number of entries */
     size_t nwords;     /* how many words were read */
     char problem[160]; /* why parsing failed, as an error reply */
 };
 
 /* Reads options from left to right until the words end or ITEMS was read. `allowed` says which
- * options the command has. Fields that are not named keep their values. False, with
- * options->problem filled, for a word that is unknown, repeated or malformed. */
+ * options the command has. Fields of options that are not given keep their values. If a word is
+ * unknown, repeated or malformed, returns false and sets options->problem. */
 bool options_parse(struct options *options, const struct word *words, size_t nwords,
                    unsigned allowed);
 
-/* One more word than these options can take, since each is given once at most: a caller need not
- * convert any further ones. */
+/* One more than the number of words these options can take, since each may be given only once. A
+ * caller need not convert any more. */
 size_t options_max_words(unsigned allowed);
 
-/* The positional arguments of BF.RESERVE and BF.PLAN, also used by the configuration. False:
- * options->problem. */
+/* The positional arguments of BF.RESERVE and BF.PLAN, also used by the configuration. False with
+ * the reason in options->problem. */
 bool options_set_error(struct options *options, struct word word);
 bool options_set_capacity(struct options *options, struct word word);
 
-/* Whole numbers without sign, blank or leading zero. */
+/* Whole numbers without sign, spaces or leading zeros. */
 bool word_to_u64(struct word word, uint64_t *number);
 /* A whole number with an optional unit: b, k, kb, m, mb, g, gb (k = 1000, kb = 1024 as in
  * redis.conf). */
 bool word_to_bytes(struct word word, uint64_t *nbytes);
-/* Decimal notation only: no nan, inf, hexadecimal, blanks or sign. */
+/* Decimal notation only: no nan, inf, hexadecimal, spaces or sign. */
 bool word_to_double(struct word word, double *number);
 bool word_is(struct word word, const char *name); /* ignoring case */
 

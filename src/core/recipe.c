@@ -57,7 +57,7 @@ void recipe_positions(const struct recipe *recipe, const struct recipe_item *ite
     size_t length;
     const char *value = value_of(recipe, item, hex, &length);
     const uint64_t mask = ((uint64_t)1 << recipe->log2_bits) - 1;
-    /* Each seed is a chain of multiplications that wait for one another; four at a time keep the
+    /* For each seed, every multiplication waits for the one before. Four seeds at a time keep the
      * processor busy. */
     for (unsigned i = 0; i < recipe->nseeds; i += 4) {
         const unsigned n = recipe->nseeds - i < 4 ? recipe->nseeds - i : 4;
@@ -111,8 +111,8 @@ bool recipe_set(const struct recipe *recipe, const struct recipe_item *item, uin
 }
 
 /* In a classic filter of m bits with k bits per item, n items set a share of 1 - exp(-kn/m) of the
- * bits, and the rate is that share to the power of k. Solved for n. With seven seeds that is m/23,
- * the recipe's own figure: 93 million items for 2^31 bits. */
+ * bits, and the error rate is that share to the power of k. This is solved for n. With seven seeds
+ * the result is m/23, the recipe's own figure: 93 million items for 2^31 bits. */
 uint64_t recipe_capacity(const struct recipe *recipe) {
     const double k = recipe->nseeds, share = pow(RECIPE_ERROR, 1 / k);
     const double per_string = ldexp(1, recipe->log2_bits) * -log1p(-share) / k;
@@ -121,7 +121,7 @@ uint64_t recipe_capacity(const struct recipe *recipe) {
 
 uint64_t recipe_estimate(const struct recipe *recipe, double fill) {
     const double nbits = ldexp(1, recipe->log2_bits);
-    /* A full string could hold any number; take the one that leaves half a bit. */
+    /* A string with all bits set could have any number of items; assume half a bit is not set. */
     const double share = fmin(fill, 1 - 0.5 / nbits);
     if (share <= 0) return 0;
     return (uint64_t)fmax(1, round(nbits * -log1p(-share) / recipe->nseeds));

@@ -4,9 +4,9 @@
  *     bytes 8, bits 8, items 8, error 8, bits per item 8, hashes 4, capacity 8 or 4,
  *     log2 of the bits or 0, 1
  *
- * little-endian and packed. Version 2.0 has no growth (it was 2) and a short capacity, the first
- * 2.2 have growth and the short capacity, all later ones up to 8.x the whole. Only the length tells
- * them apart. */
+ * little-endian and packed. Version 2.0 has no growth (it was 2) and a 4-byte capacity; the first
+ * 2.2 versions have growth and the 4-byte capacity; all later ones up to 8.x have growth and 8
+ * bytes. Only the length distinguishes them. */
 #include "core/redisbloom.h"
 
 #include <math.h>
@@ -21,7 +21,7 @@
 
 #define OPTION_WIDE       4u
 #define OPTION_NONSCALING 8u
-#define OPTIONS_ALL       15u /* the other two told how the sizes were chosen */
+#define OPTIONS_ALL       15u /* the other two said how the sizes were chosen */
 #define MAX_PROBES        255u
 #define MAX_EXCESS_BYTES  8u /* sizes are rounded up to 1 or 8 bytes */
 

@@ -36,7 +36,7 @@
 #define STILL_WIDER 1.15
 #define MANY        1e6
 #define PRECISION   1e-5
-#define NEGLIGIBLE  1e-8
+#define NEGLIGIBLE  1e-6
 #define NWIDTHS     (LAYOUT_MAX_BLOCK_LOG2 - LAYOUT_MIN_BLOCK_LOG2 + 1)
 
 /* E[(bits set / width)^k] after nthrows independent throws: the k-th moment around the mean, to
@@ -61,7 +61,7 @@ static double rate_of(double nitems, double nblocks, unsigned block_log2, unsign
     if (nblocks <= 1) return filled(width, nprobes, exp(nitems * log_miss), exp(nitems * log_pair));
 
     const double p = 1 / nblocks, mean = nitems * p, spread = sqrt(mean);
-    const double first = fmax(0, floor(mean - 6 * spread)),
+    const double first = fmax(0, floor(mean - 4.5 * spread)),
                  last = fmin(nitems, ceil(mean + 14 * spread + 40));
     /* For 10^12 items lgamma's differences lose their digits; Poisson, who takes the loads to vary
      * a little more than they do, is exact enough from far earlier on. */

@@ -2,17 +2,17 @@
 
 #include "core/bytes.h"
 
-/* One item for so many bytes of bitmap: a table then takes 1 to 2% of what the bitmap takes, and
+/* One item per this many bytes of bitmap: a table then takes 1 to 2% of the bitmap's memory, and
  * turning it costs little more than the zeroing. */
 #define BYTES_PER_ITEM 2048u
 
-#define AHEAD 16u /* entries, when a table is poured into a bitmap */
+#define AHEAD 16u /* entries to prefetch when a table is turned into a bitmap */
 
-/* But no more than this, before the spread: beyond shards of 32 MB a table would not fit into a
- * part of a dump. */
+/* But no more than this, before spreading: for shards over 32 MB, a table would not fit into a part
+ * of a dump. */
 #define MAX_BASE 16384u
 
-/* How many times its limit a table may grow to if its shard has to wait for its turn. */
+/* How many times its limit a table may grow to while its shard waits to turn. */
 #define PATIENCE 8u
 
 _Static_assert(MAX_BASE * 2 * PATIENCE / 3 * 4 * 2 * YOUNG_ENTRY_BYTES <= YOUNG_MAX_BYTES,
@@ -24,8 +24,7 @@ static uint32_t spread(uint32_t shard, uint32_t range) {
     return (uint32_t)((uint64_t)hash * range >> 32);
 }
 
-/* The least number of items with which a large shard turns; 0: it turns when its first table is
- * full. */
+/* The lowest number of items at which a large shard turns; 0: when its first table is full. */
 static uint32_t base_of(const struct layout *layout) {
     const size_t base = layout_shard_bytes(layout) / BYTES_PER_ITEM;
     if (base <= YOUNG_FIRST / 4 * 3) return 0;
@@ -58,8 +57,8 @@ uint32_t young_capacity(const struct layout *layout, size_t nbytes) {
     return (uint32_t)capacity;
 }
 
-/* The entry of this item, or the free one where it would go, or NULL. Anybody may have written to
- * the string: the search ends, whatever is in it. */
+/* The entry of this item, or the free one where it would go, or NULL. The search always ends,
+ * because anybody may have written to the string. */
 static const uint8_t *locate(const uint8_t *table, uint32_t capacity, uint32_t block,
                              uint64_t bits) {
     const uint32_t mask = capacity - 1;
@@ -132,8 +131,7 @@ bool young_is_sound(const struct layout *layout, const uint8_t *table, uint32_t 
     return *nitems <= capacity / 4 * 3;
 }
 
-/* The blocks lie anywhere in the bitmap: asking for them ahead of time hides most of the memory's
- * latency. */
+/* The blocks are scattered over the bitmap: prefetching hides most of the memory's latency. */
 void young_pour(const struct layout *layout, const uint8_t *table, uint32_t capacity,
                 uint8_t *blocks) {
     const size_t block_bytes = layout_block_bytes(layout);

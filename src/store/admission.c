@@ -1,18 +1,18 @@
-/* A descriptor without shards names keys that it did not bring: shards by its tag and id, adopted
- * strings by their prefix. Whoever could bring in any such descriptor could read and write keys
- * that he has no right to. RESTORE does not tell a module who runs it, so all that can be looked at
- * is the descriptor and the server:
+/* A descriptor without shards refers to keys that did not come with it: shards by its tag and id,
+ * adopted strings by their prefix. Anyone who could load any such descriptor could read and write
+ * keys they have no right to. RESTORE does not tell a module who runs it, so only the descriptor
+ * and the state of the server can be checked:
  *
- * - Files and the primary are believed. They may name anything, and a refusal would lose data.
- * - Outside a cluster DUMP never makes one, and none is taken.
- * - In a cluster it is how MIGRATE and slot migration move a filter. All keys that it names must
- *   lie in the slot of its own name. It must not be a filter that lives here under another name,
- *   whose shards it would share. And it may bring adopted strings only while its slot is between
- *   nodes, or in the place of the same filter.
+ *   - Files and the primary are trusted. They may name anything, and a refusal would lose data.
+ *   - Outside a cluster, DUMP never produces one, and none is accepted.
+ *   - In a cluster, MIGRATE and slot migration move a filter this way. All keys that it names must
+ *     be in the slot of its own name. It must not be a filter that lives here under another name,
+ *     because the two would share shards. And it may bring adopted strings only while its slot is
+ *     between nodes, or if it replaces the same filter.
  *
- * A slot that is not ours can't be written by clients: there it is slot migration that restores,
- * the server does no more than log a refusal, and a filter of the same id may still wait to be
- * freed by a background thread. */
+ * Clients can't write to a slot that is not ours, so there only slot migration restores. The server
+ * would merely log a refusal, and a filter with the same id may still be waiting to be freed by a
+ * background thread. */
 #include "store/admission.h"
 
 #include <string.h>
@@ -22,10 +22,9 @@
 #include "store/value.h"
 #include "store/living.h"
 
-/* The filter that has this name now, or NULL. */
+/* The filter that now has this name, or NULL. */
 static const struct filter *present(RedisModuleCtx *ctx, const RedisModuleString *name) {
-    /* A copy: while RESTORE loads a value, the server has the name on its stack, where it can't be
-     * kept. */
+    /* A copy: during RESTORE the name is on the server's stack and can't be kept. */
     size_t length;
     const char *text = RedisModule_StringPtrLen(name, &length);
     RedisModuleString *copy = RedisModule_CreateString(NULL, text, length);
@@ -34,8 +33,8 @@ static const struct filter *present(RedisModuleCtx *ctx, const RedisModuleString
     return filter;
 }
 
-/* The adoption by which a descriptor names strings of others, or NULL. Only the first layer can
- * have one. */
+/* The adoption by which a descriptor names other programs' strings, or NULL. Only the first layer
+ * can have one. */
 static const struct adoption *adoption_of(const struct descriptor *descriptor) {
     return layer_owns_shards(&descriptor->layers[0]) ? NULL : descriptor->layers[0].adoption;
 }

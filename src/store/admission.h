@@ -5,8 +5,8 @@
 #include "core/descriptor.h"
 #include "redismodule.h"
 
-/* Why this one may not, or NULL. For a value that is being loaded, by RESTORE or from a file; ctx
- * is any context of its database. */
+/* Why this descriptor may not come in, or NULL. For a value that is being loaded by RESTORE or from
+ * a file; ctx is any context of its database. */
 const char *admission_problem(RedisModuleCtx *ctx, RedisModuleIO *rdb,
                               const struct descriptor *descriptor);
 

@@ -2,7 +2,7 @@
 
 #include <time.h>
 
-static _Atomic uint64_t tick = 1; /* read by whoever frees a filter in the background */
+static _Atomic uint64_t tick = 1; /* also read by threads that free filters in the background */
 
 int64_t clock_monotonic_us(void) {
     struct timespec now;
@@ -10,8 +10,8 @@ int64_t clock_monotonic_us(void) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Tests set the clock: a library that they load before the server defines this function. Nothing
- * else does. */
+/* Lets tests set the clock: they preload a library that defines this function. Nothing else
+ * does. */
 __attribute__((weak, visibility("default"))) uint64_t shardbloom_test_clock_ms(void);
 
 uint64_t clock_wall_ms(void) {

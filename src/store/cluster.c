@@ -10,25 +10,24 @@ bool cluster_enabled(RedisModuleCtx *ctx) {
     return RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_CLUSTER;
 }
 
-/* ---- whose slot, and is it on the move? ----
- * The modules API does not tell. But the server itself refuses a call for keys that it lacks in a
- * slot which is not its own, or is migrating, or is importing (there, for several keys): a
- * microsecond, and never old. Only what is refused needs a closer look, at what CLUSTER NODES says
- * of this node. That takes the server tens of microseconds for a few nodes, milliseconds for a
- * thousand; so all slots are read at once. */
+/* ---- whose slot is it, and is it moving? ----
+ * The modules API does not say. But the server refuses a call for missing keys in a slot that it
+ * does not own or is migrating (or importing, if there are several keys). That takes a microsecond
+ * and is always up to date. Only if it refuses, CLUSTER NODES must be read, which takes tens of
+ * microseconds with a few nodes and milliseconds with a thousand. So all slots are read at once. */
 
-/* Two bytes whose CRC-16 is this: the sixteen steps of the CRC, backwards. */
+/* Two bytes with this CRC-16: runs the sixteen steps of the CRC backwards. */
 static unsigned uncrc16(unsigned crc) {
     for (int bit = 0; bit < 16; bit++) crc = crc & 1 ? (crc ^ 0x1021) >> 1 | 0x8000 : crc >> 1;
     return crc;
 }
 
-/* Does the server let us ask for keys of this slot, and lack them? */
+/* Does the server accept commands for missing keys in this slot? */
 static bool is_served(RedisModuleCtx *ctx, unsigned slot) {
     unsigned tag = '}';
     for (unsigned high = 0; high < 4 && (tag >> 8 == '}' || (tag & 0xff) == '}'); high++)
         tag = uncrc16(high << 14 | slot);        /* one of the four has no brace */
-    char names[2][8] = {"bf:{..}0", "bf:{..}1"}; /* of nobody; not NUL-terminated */
+    char names[2][8] = {"bf:{..}0", "bf:{..}1"}; /* unused names; not NUL-terminated */
     for (int i = 0; i < 2; i++) {
         names[i][4] = (char)(tag >> 8);
         names[i][5] = (char)tag;
@@ -41,14 +40,14 @@ static bool is_served(RedisModuleCtx *ctx, unsigned slot) {
     return served;
 }
 
-static uint8_t slots[NAMES_NSLOTS + 1]; /* enum slot_state of each; the last stands for no slot */
+static uint8_t slots[NAMES_NSLOTS + 1]; /* enum slot_state of each; the last is for "no slot" */
 static int64_t read_us;                 /* when CLUSTER NODES was read */
 
-/* For how long an answer that has no consequences may be believed without asking again: "on the
- * move" makes clients try again, which they do soon. */
+/* How long a state without lasting effects may be reused. "Moving" only makes clients try again,
+ * which they do soon. */
 #define OLD_US 100000
 
-/* One word of the slot list of a node: "7", "5-9", "[7->-node]" (migrating) or "[7-<-node]"
+/* One word of a node's slot list: "7", "5-9", "[7->-node]" (migrating) or "[7-<-node]"
  * (importing). */
 static void read_word(const char *word, size_t length) {
     char text[32], *end;
@@ -63,7 +62,7 @@ static void read_word(const char *word, size_t length) {
         slots[slot] = moving ? SLOT_MOVING : SLOT_OWNED;
 }
 
-/* Whether a comma-separated list has the word: a host name may contain it, too. */
+/* Does a comma-separated list contain the flag as a whole word? A host name may also contain it. */
 static bool has_flag(const char *list, size_t length, const char *flag) {
     const size_t n = strlen(flag);
     for (const char *end = list + length; list < end;) {
@@ -74,8 +73,9 @@ static bool has_flag(const char *list, size_t length, const char *flag) {
     return false;
 }
 
-/* A line of CLUSTER NODES: id, address, flags, primary, ping, pong, epoch, link, slots. Moving
- * slots come last, and so override the range that they are in. True if it was about this node. */
+/* Reads a line of CLUSTER NODES: id, address, flags, primary, ping, pong, epoch, link, slots.
+ * Moving slots come last and so override the range that contains them. True if the line was about
+ * this node. */
 static bool read_line(const char *line, const char *end) {
     for (int field = 0; line < end; field++) {
         const char *space = memchr(line, ' ', (size_t)(end - line)), *stop = space ? space : end;
@@ -98,12 +98,12 @@ static void read_slots(RedisModuleCtx *ctx) {
         found = read_line(line, stop);
         line = stop + 1;
     }
-    if (!found) memset(slots, SLOT_MOVING, sizeof slots); /* when in doubt, touch nothing */
+    if (!found) memset(slots, SLOT_MOVING, sizeof slots); /* if in doubt, don't touch anything */
     if (reply) RedisModule_FreeCallReply(reply);
     read_us = clock_monotonic_us();
 }
 
-/* `may_be_old`: a state, read a moment ago, that may be believed. */
+/* `may_be_old`: a state that may be used even if it was read a moment ago. */
 static enum slot_state slot_state(RedisModuleCtx *ctx, unsigned slot, enum slot_state may_be_old) {
     if (!cluster_enabled(ctx)) return SLOT_OWNED;
     if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_MASTER) || slot >= NAMES_NSLOTS)

@@ -5,15 +5,14 @@
 #include "core/young.h"
 #include "store/statistics.h"
 
-/* How a string is saved: this number, and unless it is lost, what is behind its header. */
+/* How a string is saved: this number and, unless the string is lost, what follows its header. */
 enum saved_string {
     SAVED_LOST = 0,
     SAVED_DENSE = 1, /* or an adopted string */
     SAVED_YOUNG = 2,
 };
 
-/* Has a filter this string? Adopted ones may have been made by others: only the key itself
- * tells. */
+/* May the filter have this string? Others may have created adopted ones: only the key shows. */
 static bool has_string(const struct layer *layer, uint32_t number) {
     return layer_shard_created(layer, number) || layer->adoption;
 }
@@ -34,8 +33,8 @@ void contents_save(RedisModuleIO *rdb, struct strings *strings) {
     }
 }
 
-/* Turns the descriptor into one without strings, which are then made one by one. What it said
- * before is returned, for descriptor_free. */
+/* Removes all strings from the descriptor; they are then created one by one. Returns a copy of its
+ * former state, for descriptor_free. */
 static struct descriptor *take_strings(struct descriptor *descriptor) {
     struct descriptor *wanted = descriptor_copy(descriptor);
     if (!wanted) return NULL;
@@ -45,8 +44,7 @@ static struct descriptor *take_strings(struct descriptor *descriptor) {
     return wanted;
 }
 
-/* Makes a string of what is known of it. One that is lost stays lost; an adopted one that does not
- * exist need not be. */
+/* Creates a string from its saved form. A lost one stays lost; an adopted one may not exist. */
 static const char *put_string(struct access *access, const struct descriptor *wanted, uint32_t home,
                               uint32_t number, enum saved_string saved, const uint8_t *body,
                               size_t nbytes) {
@@ -63,7 +61,7 @@ static const char *put_string(struct access *access, const struct descriptor *wa
             access_mark_lost(access, home, number);
         return NULL;
     }
-    /* An adopted string that is there but empty is not the same as one that is not there. */
+    /* An adopted string that exists but is empty differs from one that does not exist. */
     static const uint8_t zero;
     if (layer->adoption && nbytes == 0) body = &zero, nbytes = 1;
     const char *problem = access_fill(access, home, number, saved == SAVED_YOUNG, body, nbytes);
@@ -119,7 +117,7 @@ void contents_copy(struct strings *from, struct strings *to) {
     descriptor_free(wanted);
 }
 
-/* The items of a young shard count, not their places in the table. */
+/* Only the items of a young shard matter, not their places in the table. */
 static void digest_young(RedisModuleDigest *digest, const struct shard *shard) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < shard->capacity; i++) {
@@ -164,10 +162,10 @@ void contents_digest(RedisModuleDigest *digest, struct strings *strings) {
     RedisModule_DigestEndSequence(digest);
 }
 
-/* MOVE takes the shards along, but not adopted strings, which others use where they are. They are
- * moved here and now, on every server that runs the MOVE, replicas and replay of the AOF included,
- * so that there is no moment at which they are apart. (Writing in a notification is safe where the
- * command is done with the keyspace when it notifies, which is so for MOVE.) */
+/* Moves the filter's shards, but not adopted strings: other programs use them where they are. Every
+ * server that runs the MOVE does this, including replicas and the replay of an AOF, so the filter
+ * and its shards are never apart. (Writing in a notification is safe if the command has finished
+ * with the keyspace by then, which MOVE has.) */
 void contents_move(RedisModuleCtx *ctx, const struct descriptor *descriptor, int from, int to) {
     RedisModule_SelectDb(ctx, from);
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {

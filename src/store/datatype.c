@@ -1,8 +1,7 @@
-/* What Redis asks of a data type. In a snapshot a filter is its descriptor alone, since its shards
- * are keys of the same snapshot. Taken out by DUMP it must stand for itself, and carries the bits;
- * RESTORE then makes a new filter, with an id of its own (identity.h). In a cluster DUMP is what
- * slot migration uses, and the shards travel as keys: there it carries the descriptor alone
- * again. */
+/* What Redis requires of a data type. In a snapshot, a filter is only its descriptor, because its
+ * shards are keys of the same snapshot. DUMP must produce a complete value, so it includes the
+ * bits; RESTORE then creates a new filter with its own id (identity.h). In a cluster, slot
+ * migration uses DUMP and the shards travel as keys, so there it includes only the descriptor. */
 #include "store/datatype.h"
 
 #include <string.h>
@@ -27,8 +26,8 @@ enum saved_form {
     SAVED_WHOLE = 1,      /* the shards follow, in order; an empty one was lost */
 };
 
-/* A name may come to mean another filter, so nothing that is remembered of names outlives the birth
- * of one: not even where the server has taken the old value away in silence. */
+/* A name may now mean another filter, so cached names are forgotten whenever a filter is born. That
+ * holds even if the server removed the old value without notice. */
 static void come_alive(const struct descriptor *descriptor) {
     namecache_forget();
     retired_free_some();
@@ -56,8 +55,8 @@ static void FilterFree(void *value) {
     if (!retired_take(value)) free_now(value);
 }
 
-/* Contexts to touch keys with where the server gives none: the type's callbacks. Two, because COPY
- * works in two databases at a time. */
+/* Contexts for opening keys in the type's callbacks, which get none from the server. Two, because
+ * COPY works in two databases at once. */
 static RedisModuleCtx *contexts[2];
 
 static RedisModuleCtx *context_for(int db) {
@@ -103,8 +102,8 @@ static void FilterAofRewrite(RedisModuleIO *aof, RedisModuleString *key, void *v
 
 /* ---- loading ---- */
 
-/* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and an
- * id of its own. */
+/* A whole filter, from DUMP, becomes a new one: with the tag of the key it is restored to, and its
+ * own id. */
 static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor) {
     const char *tag = "";
     size_t length = 0, tag_length = 0;
@@ -119,8 +118,8 @@ static const char *renew(RedisModuleIO *rdb, struct descriptor *descriptor) {
     return NULL;
 }
 
-/* Both take the descriptor over, and return NULL with the reason in *problem. What is refused was
- * never alive: nothing that it names may be taken for its own and removed. */
+/* Both take over the descriptor. On failure they return NULL with the reason in *problem. A refused
+ * filter was never alive: the keys that it names are not its own and must not be removed. */
 static struct filter *load_bare(RedisModuleIO *rdb, struct descriptor *descriptor,
                                 const char **problem) {
     *problem = admission_problem(context_for(RedisModule_GetDbIdFromIO(rdb)), rdb, descriptor);
@@ -140,7 +139,7 @@ static struct filter *load_whole(RedisModuleIO *rdb, struct descriptor *descript
         return NULL;
     }
     struct filter *filter = filter_wrap(descriptor);
-    come_alive(descriptor); /* from here on FilterFree cleans up, shards included */
+    come_alive(descriptor); /* from here on FilterFree cleans up, including shards */
     struct strings strings = strings_of(context_for(RedisModule_GetDbIdFromIO(rdb)), filter,
                                         REDISMODULE_READ | REDISMODULE_WRITE);
     *problem = contents_load(rdb, &strings);
@@ -178,14 +177,14 @@ static void *FilterRdbLoad(RedisModuleIO *rdb, int version) {
 
 /* ---- leaving for another cluster node ---- */
 
-/* MIGRATE packs a key, sends it and deletes it, all in one command, and looks to us like DUMP and
- * DEL. Its shards have still to travel then, and must not be swept here: neither when the migration
- * is called off, nor by a replica that is promoted meanwhile, which sees nothing but a DEL. So a
- * filter that goes at the very moment it was packed is leaving, and replicas and the AOF are told,
- * in the same transaction. (If it only gets another name, its notification takes that back.)
- * Somebody who DUMPs and DELs a filter within a tenth of a second, in a cluster, leaves its shards
- * to bforphans. Rejected: taking it for a departure only while the slot is on the move. Keys can be
- * MIGRATEd from a slot that is not marked so, and their shards would be lost. */
+/* MIGRATE serialises, sends and deletes a key in one command, which looks like DUMP and DEL to us.
+ * At that point the shards still have to follow. They must not be swept here, neither if the
+ * migration is cancelled nor by a replica that is promoted meanwhile and has seen only a DEL. So a
+ * filter that is deleted in the same tick in which it was serialised counts as leaving; replicas
+ * and the AOF are told in the same transaction. (If it is only renamed or moved, the notification
+ * undoes that.) If somebody DUMPs and DELs a filter within a tenth of a second, in a cluster, its
+ * shards are left to bforphans. Rejected: assuming this only while the slot is moving. Keys can be
+ * MIGRATEd from a slot that is not marked as such, and their shards would be lost. */
 static void FilterUnlink(RedisModuleKeyOptCtx *opt, const void *value) {
     struct filter *filter = (struct filter *)value;
     namecache_forget();
@@ -208,7 +207,7 @@ static size_t FilterMemUsage(RedisModuleKeyOptCtx *ctx, const void *value, size_
     return filter_memory(value);
 }
 
-/* Always cheap enough for the main thread, where the sweeper learns of it at once. */
+/* Always cheap enough for the main thread, where the sweeper hears of it at once. */
 static size_t FilterFreeEffort(RedisModuleKeyOptCtx *ctx, const void *value) {
     (void)ctx;
     (void)value;
@@ -223,7 +222,7 @@ static void *FilterCopy(RedisModuleKeyOptCtx *opt, const void *value) {
     const char *tag, *name = RedisModule_StringPtrLen(key, &length);
     struct descriptor *descriptor = descriptor_copy(from->descriptor);
     names_tag(name, length, &tag, &tag_length);
-    /* In a cluster both names share a slot, and the original's tag is known to lie in it. */
+    /* In a cluster both names share a slot, and the original's tag is known to be in it. */
     const bool same_tag = cluster_enabled(contexts[0]);
     if (!descriptor || (!same_tag && (tag_length > DESCRIPTOR_MAX_TAG ||
                                       !descriptor_set_tag(descriptor, tag, tag_length)))) {
@@ -251,15 +250,15 @@ static void FilterDigest(RedisModuleDigest *digest, void *value) {
     contents_digest(digest, &strings);
 }
 
-/* ---- what stands beside all keys ---- */
+/* ---- data that belongs to no key ---- */
 
 static void FilterAuxSave(RedisModuleIO *rdb, int when) {
     (void)when;
     garbage_save(rdb);
 }
 
-/* Where the server allows it, a file without anything to remember can be loaded without the
- * module. */
+/* If the server allows it, saves nothing when there is nothing to remember: such a file can be
+ * loaded without the module. */
 static void FilterAuxSaveIfAny(RedisModuleIO *rdb, int when) {
     if (garbage_count().npending > 0) FilterAuxSave(rdb, when);
 }

@@ -47,15 +47,15 @@ static void OnWholeDatabase(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_
     if (event.id == REDISMODULE_EVENT_SWAPDB) garbage_databases_swapped();
 }
 
-/* ---- slots that go to another node at once ----
- * A child sends all keys of the slots, as they are when it is forked, and what changes afterwards
- * follows as commands. The dead are not among the keys but their shards may be, and the list of
- * them does not travel: the child must not send them. Whatever dies afterwards, dies on the other
- * node as well, by the same command. */
+/* ---- atomic slot migration ----
+ * A forked child sends all keys of the slots, and later changes follow as commands. Filters that
+ * were deleted before the fork are not among the keys, but their shards may be. The list of those
+ * shards is not sent, so the child must not send the shards either. Filters that are deleted later
+ * are deleted on the other node by the same command. */
 
 static RedisModuleCtx *detached;
 
-/* Redis fires it in that child. */
+/* Redis fires this event in that child. */
 static void OnSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_t what,
                             void *data) {
     (void)event;
@@ -63,8 +63,8 @@ static void OnSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, uint64_
     if (what == REDISMODULE_SUBEVENT_SLOT_MIGRATION_SNAPSHOT) garbage_purge_child(ctx);
 }
 
-/* Valkey tells its parent alone, at the start and at the end. In between, no child has a use for
- * shards of the dead. */
+/* Valkey fires it only in the parent, at the start and at the end. Between the two, no child needs
+ * the shards of deleted filters. */
 static unsigned nexports;
 
 static void in_child(void) {
@@ -79,7 +79,7 @@ static void OnAtomicSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, u
     static bool prepared;
     namecache_forget();
     if (what == VALKEYMODULE_SUBEVENT_ATOMIC_SLOT_MIGRATION_EXPORT_STARTED) {
-        /* Now, so that it runs after the other files' own handlers have given their locks back. */
+        /* Registered now, so that it runs after other files' handlers have released their locks. */
         if (!prepared) pthread_atfork(NULL, NULL, in_child);
         prepared = true;
         nexports++;
@@ -90,15 +90,15 @@ static void OnAtomicSlotMigration(RedisModuleCtx *ctx, RedisModuleEvent event, u
     }
 }
 
-/* Older servers know none of these events, and that is no error. */
+/* Older servers don't have these events, which is not an error. */
 static void subscribe_to_slots(RedisModuleCtx *ctx) {
     detached = RedisModule_GetDetachedThreadSafeContext(ctx);
     const RedisModuleEvent migration = {REDISMODULE_EVENT_SLOT_MIGRATION, 1},
                            trimmed = {REDISMODULE_EVENT_SLOTS_TRIMMED, 1},
                            valkeys = {VALKEYMODULE_EVENT_ATOMIC_SLOT_MIGRATION, 1};
-    if (RedisModule_ClusterPropagateForSlotMigration) { /* a Redis */
+    if (RedisModule_ClusterPropagateForSlotMigration) { /* this is Redis */
         RedisModule_SubscribeToServerEvent(ctx, migration, OnSlotMigration);
-        /* Before it takes slots out of the keyspace without a word about their keys. */
+        /* Fired before slots are removed from the keyspace without events for their keys. */
         RedisModule_SubscribeToServerEvent(ctx, trimmed, OnWholeDatabase);
     } else {
         RedisModule_SubscribeToServerEvent(ctx, valkeys, OnAtomicSlotMigration);
@@ -107,15 +107,14 @@ static void subscribe_to_slots(RedisModuleCtx *ctx) {
 
 /* ---- keys ---- */
 
-static int copied_from = -1; /* until the copy_to that follows */
+static int copied_from = -1; /* until the next copy_to */
 
 void events_copied_from(int db) {
     copied_from = db;
 }
 
-/* The database that the event is about. The context can't be asked: within MULTI, Valkey 9.1
- * answers with the database of the transaction. A key opened for writing is there even if it is
- * empty. */
+/* The database of the event. Don't ask the context: within MULTI, Valkey 9.1 returns the database
+ * of the transaction. Opening a key for writing succeeds even if it is empty. */
 static int database_of(RedisModuleCtx *ctx, RedisModuleString *name) {
     RedisModuleKey *key = RedisModule_OpenKey(
         ctx, name, REDISMODULE_READ | REDISMODULE_WRITE | REDISMODULE_OPEN_KEY_NOTOUCH);
@@ -124,20 +123,20 @@ static int database_of(RedisModuleCtx *ctx, RedisModuleString *name) {
     return db;
 }
 
-/* It was taken out of its place only to be put into another one. */
+/* The filter was only moved or renamed, so it is not leaving. */
 static void stay(struct filter *filter) {
     filter->leaving = false;
     filter->packed_at = 0;
 }
 
-/* Valkey 8.1.1 lends the context the very client that runs the command, selects the event's
- * database in it, and forgets to go back: after MOVE, of any key, and COPY to another database the
- * client would go on in the wrong one, a primary's link and the replay of an AOF included. So the
- * database it had is selected here. Where the context has a client of its own that does nothing.
- * (For a COPY of other types there is no telling which it was.) */
+/* Valkey 8.1.1 gives the context the client that runs the command, selects the event's database in
+ * it, and does not switch back. After MOVE of any key, and after COPY to another database, that
+ * client would continue in the wrong one, even a primary's link or the replay of an AOF. So its own
+ * database is selected here. If the context has its own client, that has no effect. (For a COPY of
+ * other types the database is not known.) */
 static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModuleString *name) {
     (void)type;
-    static int moved_from; /* the event before move_to is always its move_from */
+    static int moved_from; /* move_to always follows its move_from */
     if (strcmp(event, "move_from") == 0) {
         moved_from = database_of(ctx, name);
     } else if (strcmp(event, "move_to") == 0) {
@@ -163,7 +162,7 @@ static int OnGeneric(RedisModuleCtx *ctx, int type, const char *event, RedisModu
 bool events_start(RedisModuleCtx *ctx) {
     const struct {
         uint64_t id;
-        RedisModuleEventCallback callback; /* one for each: a second takes the place of the first */
+        RedisModuleEventCallback callback; /* one per event: a second would replace it */
     } events[] = {
         {REDISMODULE_EVENT_PERSISTENCE, OnPersistence},
         {REDISMODULE_EVENT_LOADING, OnLoading},

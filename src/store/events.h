@@ -1,6 +1,5 @@
-/* events.h: what the server tells the module of: snapshots, loading, keys that are moved or
- * restored. One handler for each kind of event, since a second one would take the place of the
- * first. */
+/* events.h: server events: snapshots, loading, keys that are moved or restored. There is one
+ * handler for each kind of event, because a second one would replace the first. */
 #ifndef EVENTS_H
 #define EVENTS_H
 
@@ -11,11 +10,11 @@
 /* Subscribes to all of them; false if the server refuses. */
 bool events_start(RedisModuleCtx *ctx);
 
-/* A filter of this database was copied; the server's event for it comes next. (By then the copy may
+/* A filter of this database was copied; call it before the server's event. (By then the copy may
  * have expired.) */
 void events_copied_from(int db);
 
-/* A snapshot is being written by this very process (SAVE, DEBUG RELOAD), not by a child. */
+/* Is this process itself, not a child, writing a snapshot (SAVE, DEBUG RELOAD)? */
 bool events_saving(void);
 
 #endif

@@ -19,14 +19,14 @@ static void release(void) {
 
 void living_start(void) {
     RedisModule_GetRandomBytes((unsigned char *)&living.salt, sizeof living.salt);
-    /* A fork copies the lock in whatever state it is in: hold it, so that the child finds the table
-     * whole. */
+    /* A fork copies the lock in its present state. Hold it, so that the child gets a consistent
+     * table. */
     pthread_atfork(acquire, release, release);
 }
 
 void living_add(uint64_t id) {
     acquire();
-    if (!ids_add(&living, id)) abort(); /* no memory for 64 bytes: the server does the same */
+    if (!ids_add(&living, id)) abort(); /* no memory for 64 bytes: the server would also abort */
     release();
 }
 

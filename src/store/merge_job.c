@@ -15,15 +15,15 @@
 #include "store/slices.h"
 #include "store/statistics.h"
 
-/* Larger shards are united in pieces of so much: half a millisecond of work. */
+/* Larger shards are united in pieces of this size: half a millisecond of work. */
 #define PIECE_BYTES (1u << 20)
 
 #define TEXT_BYTES 640 /* of an error */
 
 enum phase {
     PHASE_COMPARE, /* can these be united? */
-    PHASE_CHECK,   /* are all strings there? */
-    PHASE_PREPARE, /* the destination gets the layers that it lacks */
+    PHASE_CHECK,   /* do all strings exist? */
+    PHASE_PREPARE, /* add the layers that the destination lacks */
     PHASE_UNITE,
     PHASE_ENDED,
 };
@@ -35,21 +35,20 @@ struct source {
 };
 
 struct merge {
-    struct merge *next;               /* of those that go on in the background */
-    RedisModuleBlockedClient *client; /* who waits; NULL: the command has not blocked yet */
-    bool deserted;                    /* the client has gone */
+    struct merge *next;               /* list of merges running in the background */
+    RedisModuleBlockedClient *client; /* NULL: the command has not blocked it yet */
+    bool deserted;                    /* the client has disconnected */
     int db;
     RedisModuleString *name; /* of the destination */
-    uint64_t id;             /* 0: there was none when it was last looked at */
+    uint64_t id;             /* 0: it did not exist when last looked up */
     size_t nsources;
     enum phase phase;
-    size_t at;                   /* the source at hand; of strings to check, behind the last
-                                    source comes the destination */
-    struct string_cursor string; /* the one to check */
-    uint32_t number;             /* of the source's layer that is being united */
+    size_t at; /* the current source; the check ends with the destination, after the last source */
+    struct string_cursor string; /* the next one to check */
+    uint32_t number;             /* of the source's layer being united */
     uint32_t shard;
     uint32_t block;
-    bool changed; /* the destination was */
+    bool changed; /* the destination has been changed */
     uint64_t nitems;
     char problem[TEXT_BYTES];
     struct source sources[];
@@ -103,7 +102,7 @@ static bool fail(struct merge *merge, const char *problem) {
     return false;
 }
 
-/* The same about one of the filters. */
+/* The same, naming one of the filters. */
 static bool fail_name(struct merge *merge, const char *before, const RedisModuleString *name,
                       const char *after) {
     char shown[64];
@@ -121,7 +120,7 @@ static bool fail_lost(struct merge *merge, struct strings *strings) {
 
 /* ---- finding the filters again ---- */
 
-/* The filter of this name, if it is the one with this id; 0: any. NULL after failing. */
+/* The filter of this name if it has this id (0: any). NULL after failing. */
 static struct filter *find(RedisModuleCtx *ctx, struct merge *merge, RedisModuleString *name,
                            uint64_t id) {
     struct filter *filter = filter_named(ctx, name);
@@ -143,19 +142,19 @@ static struct filter *find_source(RedisModuleCtx *ctx, struct merge *merge, size
     return find(ctx, merge, merge->sources[i].name, merge->sources[i].id);
 }
 
-/* The destination; NULL if there is none, or after failing. */
+/* The destination; NULL if it does not exist, or after failing. */
 static struct filter *find_destination(RedisModuleCtx *ctx, struct merge *merge) {
     if (merge->id == 0 && !filter_named(ctx, merge->name)) return NULL;
     return find(ctx, merge, merge->name, merge->id);
 }
 
-/* ---- are all strings there? ---- */
+/* ---- do all strings exist? ---- */
 
 static bool time_is_up(int64_t deadline_us) {
     return clock_monotonic_us() >= deadline_us;
 }
 
-/* Looks at the strings of one filter. True at the end of them; false when the time is up, or after
+/* Checks the strings of one filter. True when all were checked; false when the time is up, or after
  * failing. */
 static bool check_strings(RedisModuleCtx *ctx, struct merge *merge, struct filter *filter,
                           int64_t deadline_us) {
@@ -179,9 +178,9 @@ static void check(RedisModuleCtx *ctx, struct merge *merge, int64_t deadline_us)
     merge->phase = PHASE_PREPARE;
 }
 
-/* ---- the destination gets the layers that it lacks ---- */
+/* ---- adding the layers that the destination lacks ---- */
 
-/* The destination as it will be. NULL after failing. */
+/* The destination's future descriptor. NULL after failing. */
 static struct descriptor *plan(RedisModuleCtx *ctx, struct merge *merge,
                                const struct filter *destination) {
     struct descriptor *to = NULL;
@@ -197,7 +196,7 @@ static struct descriptor *plan(RedisModuleCtx *ctx, struct merge *merge,
             names_tag(name, length, &tag, &tag_length);
             to = merge_like(from, tag, tag_length, identity_fresh());
         }
-        /* What is over need not be remembered; but a filter has at least one layer. */
+        /* Expired layers need not be copied; but a filter has at least one layer. */
         uint32_t first = slices_first_to_ask(from);
         if (first == from->nlayers) first--;
         char problem[320];
@@ -260,15 +259,15 @@ static void prepare(RedisModuleCtx *ctx, struct merge *merge) {
 
 /* ---- uniting ---- */
 
-/* Counts what the union has gained. */
+/* Sets the layer's new count. */
 static void recount(struct layer *layer, uint64_t nitems) {
     if (nitems > SIZING_MAX_CAPACITY) nitems = SIZING_MAX_CAPACITY;
     statistics_recounted(layer->nitems, nitems);
     layer->nitems = nitems;
 }
 
-/* Unites shard after shard, from the part's on, until the time is up. *nshards is how many were
- * done, of at most so many. */
+/* Unites shards, starting with the part's, until the time is up. *nshards is the most to do, then
+ * how many were done. */
 static enum merge_outcome unite_shards(struct strings *to, struct strings *from,
                                        struct merge_part part, uint32_t *nshards,
                                        int64_t deadline_us, struct merge_gain *gain) {
@@ -278,7 +277,7 @@ static enum merge_outcome unite_shards(struct strings *to, struct strings *from,
     uint32_t n = 0;
     while (n < most && outcome == MERGE_DONE) {
         if (part.shard % 8 == 0 && most - n >= 8 && layer->created[part.shard / 8] == 0) {
-            part.shard += 8; /* most of a filter that holds little was never created */
+            part.shard += 8; /* a filter with few items has few shards */
             n += 8;
             continue;
         }
@@ -301,7 +300,7 @@ static bool fail_outcome(struct merge *merge, enum merge_outcome outcome, struct
     return fail_lost(merge, outcome == MERGE_TO_LOST ? to : from);
 }
 
-/* What one step does of this layer, at the most. */
+/* The most that one step does in this layer. */
 static struct merge_range next_range(const struct merge *merge, const struct layer *layer,
                                      uint32_t to, uint32_t from) {
     const struct layout *layout = &layer->layout;
@@ -318,7 +317,7 @@ static struct merge_range next_range(const struct merge *merge, const struct lay
     return range;
 }
 
-/* Goes on behind what was done. */
+/* Moves on past the finished range. */
 static void advance(struct merge *merge, const struct merge_range *range,
                     const struct layer *layer) {
     merge->block = range->part.block + range->part.nblocks;
@@ -331,7 +330,7 @@ static void advance(struct merge *merge, const struct merge_range *range,
     merge->number++;
 }
 
-/* One range of shards of the layer at hand, as one command to replicas. */
+/* Unites one range of shards of the current layer and replicates it as one command. */
 static void unite_range(RedisModuleCtx *ctx, struct merge *merge, struct filter *destination,
                         struct filter *source, uint32_t target, uint32_t index,
                         int64_t deadline_us) {
@@ -372,7 +371,7 @@ static void unite(RedisModuleCtx *ctx, struct merge *merge, int64_t deadline_us)
     struct filter *source = find_source(ctx, merge, merge->at);
     if (!source) return;
     const struct descriptor *from = source->descriptor;
-    /* Slices that are over are not asked, and may have been dropped since. */
+    /* Expired slices are not searched, and may have been dropped since. */
     const uint32_t first = descriptor_number(from, slices_first_to_ask(from));
     if (merge->number < first) {
         merge->number = first;
@@ -384,7 +383,7 @@ static void unite(RedisModuleCtx *ctx, struct merge *merge, int64_t deadline_us)
     }
     const uint32_t index = merge->number - descriptor_number(from, 0);
     const uint32_t target = merge_target(destination->descriptor, from, index);
-    if (target == MERGE_NO_LAYER) { /* it is over, and the destination has dropped it */
+    if (target == MERGE_NO_LAYER) { /* expired, and dropped by the destination */
         merge->number++;
         merge->shard = merge->block = 0;
         return;
@@ -392,8 +391,8 @@ static void unite(RedisModuleCtx *ctx, struct merge *merge, int64_t deadline_us)
     unite_range(ctx, merge, destination, source, target, index, deadline_us);
 }
 
-/* What a replica has lost, or never had, it can't unite: then the destination's shard must not pass
- * for sound. */
+/* A replica can't unite what it has lost or never had. Then the destination's shard must not count
+ * as sound. */
 void merge_repeat(RedisModuleCtx *ctx, struct filter *to, struct filter *from,
                   const struct merge_range *range) {
     struct strings target = strings_of(ctx, to, REDISMODULE_READ | REDISMODULE_WRITE),
@@ -460,9 +459,9 @@ static struct merge *dequeue(void) {
     return merge;
 }
 
-/* The job: one merge after the other gets a step. */
+/* The job: gives one merge after the other a step. */
 static bool work(RedisModuleCtx *ctx, int64_t deadline_us) {
-    /* As for the sweeper: while clients are paused nothing may change. */
+    /* As for the sweeper: nothing may change while clients are paused. */
     if (RedisModule_AvoidReplicaTraffic()) return false;
     struct merge *merge = dequeue();
     if (!merge) return false;

@@ -1,19 +1,18 @@
-/* A name means another filter, or none, once its value was unlinked or freed, another value was
- * made, databases or slots were emptied or swapped, or its time to live ran out. The first three
- * are callbacks of the type and the next are events, all before the next command can run. Filters
- * with a time to live are never remembered, and a notification says when one gets it. What is
- * remembered is our own memory, which the server does not move. (A shard is the server's: it must
- * be opened each time.)
+/* A name stops meaning a filter when its value is unlinked or freed, another value is created,
+ * databases or slots are emptied or swapped, or its time to live ends. The first three are
+ * callbacks of the type and the next are events, all before the next command can run. Filters with
+ * a time to live are never remembered, and a notification says when one is set. The cache points to
+ * our own memory, which the server does not move. (A shard belongs to the server and must be opened
+ * each time.)
  *
- * A future server may take values away in yet another way, without a callback. Then an entry is out
- * of date for a tenth of a second at most, or until the name means another filter, but it never
- * points to memory that was freed: that happens only on the main thread (retired.h), which forgets
- * first. The filter's shards, keys beside it, are gone too, and a missing shard is an error, not an
- * answer.
+ * A future server may remove values in another way, without a callback. Then an entry is out of
+ * date for at most a tenth of a second, or until the name means another filter. But it never points
+ * to freed memory: memory is freed only on the main thread (retired.h), after forgetting the names.
+ * The filter's shards, which are keys too, are then gone as well, and a missing shard is an error,
+ * not an answer.
  *
- * Everything is forgotten at every tick anyway, so that the server sees that the filter is in use
- * (OBJECT IDLETIME). A server that evicts must see every use, so there nothing is remembered at
- * all. */
+ * Everything is forgotten at every tick, so that the server sees that the filter is in use (OBJECT
+ * IDLETIME). A server that evicts must see every use, so there nothing is cached at all. */
 #include "store/namecache.h"
 
 #include <stdatomic.h>
@@ -25,7 +24,7 @@
 #define MAX_BYTES 104 /* of a name: an entry takes two cache lines */
 
 struct entry {
-    uint64_t epoch; /* valid if it is the present one */
+    uint64_t epoch; /* valid if it equals the current one */
     struct filter *filter;
     int db;
     uint32_t length;
@@ -33,7 +32,7 @@ struct entry {
 };
 
 static struct entry entries[PLACES];
-/* Counting it up forgets everything; a lazy free does so from another thread. */
+/* Incrementing it forgets everything; a lazy free does so from another thread. */
 static _Atomic uint64_t epoch = 1;
 
 static struct entry *place_of(const char *name, size_t length) {

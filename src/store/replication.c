@@ -8,7 +8,7 @@ void replicate_descriptor(RedisModuleCtx *ctx, RedisModuleString *name,
     RedisModule_Free(bytes);
 }
 
-/* For a single BF.ADD, verbatim saves a third of the command's time. */
+/* For a single BF.ADD, replicating verbatim saves a third of the command's time. */
 void replicate_items(struct strings *strings, const struct lookup *lookups, size_t n,
                      bool verbatim) {
     RedisModuleString *few[64], **changed = few;

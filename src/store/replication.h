@@ -1,5 +1,5 @@
-/* replication.h: what replicas and the AOF are told. Only what changed something, and each thing
- * with everything that it depends on: a replica decides nothing. */
+/* replication.h: what is sent to replicas and the AOF. Only changes are sent, each with everything
+ * it depends on: a replica decides nothing itself. */
 #ifndef REPLICATION_H
 #define REPLICATION_H
 
@@ -7,24 +7,26 @@
 #include "core/merge.h"
 #include "store/value.h"
 
-/* The filter as it is now, whole and exact: when it is created, has got a layer or has turned. */
+/* Sends the complete filter state: when it is created, has got a layer or has turned. */
 void replicate_descriptor(RedisModuleCtx *ctx, RedisModuleString *name,
                           const struct descriptor *descriptor);
 
-/* First what went into the old layers, then the new layer: a replica must grow at the same item. */
+/* Sends the items added to the old layers, then the new layer: a replica must grow at the same
+ * item. */
 void replicate_growth(struct strings *strings, const struct lookup *lookups, size_t n);
 
-/* Those of the n items that changed something and that replicas do not know of yet. `verbatim`: the
- * running command may be replicated as it is if all of them are. */
+/* Sends those of the n items that changed something and have not been sent yet. `verbatim`: if that
+ * is all of them, the running command may be replicated as it is. */
 void replicate_items(struct strings *strings, const struct lookup *lookups, size_t n,
                      bool verbatim);
 
-/* Shards that were lost and begin anew, as pairs of layer and shard; then the descriptor. */
+/* Sends lost shards that were replaced with empty ones, as pairs of layer and shard; then the
+ * descriptor. */
 void replicate_healed(RedisModuleCtx *ctx, RedisModuleString *name,
                       const struct descriptor *descriptor, RedisModuleString **pairs,
                       size_t npairs);
 
-/* A step of BF.MERGE. Layers have the numbers that name their strings. */
+/* Sends a step of BF.MERGE. Layers are identified by the numbers in their strings' names. */
 void replicate_merged(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *source,
                       uint32_t to, uint32_t from, const struct merge_range *range);
 

@@ -6,13 +6,13 @@
 #include "store/clock.h"
 #include "store/jobs.h"
 
-#define PER_CALL 16 /* more than one, so that it comes to an end */
+#define PER_CALL 16 /* more than one, so that the list gets shorter */
 #define MOST_US  1000
 
 static pthread_t main_thread;
 static void (*free_filter)(struct filter *filter);
-static _Atomic(struct filter *) arrived; /* a stack, to which any thread adds */
-static struct filter *waiting;           /* what the main thread has taken off it */
+static _Atomic(struct filter *) arrived; /* a stack; any thread may push */
+static struct filter *waiting;           /* taken off it by the main thread */
 
 bool retired_take(struct filter *filter) {
     if (pthread_equal(pthread_self(), main_thread)) return false;
@@ -22,7 +22,7 @@ bool retired_take(struct filter *filter) {
     return true;
 }
 
-/* Frees one of them; false if there is none. */
+/* Frees one filter; false if there is none. */
 static bool free_one(void) {
     if (!waiting) waiting = atomic_exchange(&arrived, NULL);
     struct filter *filter = waiting;

@@ -27,15 +27,15 @@ uint64_t slices_age_ms(const struct descriptor *descriptor) {
     return now_ms > began_ms ? now_ms - began_ms : 0;
 }
 
-/* The filter has dropped these layers: the sweeper gets their strings. */
+/* The filter has dropped these layers: hands their strings to the sweeper. */
 static void hand_over(RedisModuleCtx *ctx, struct filter *filter, struct descriptor *gone) {
     handles_drop(&filter->handles, gone, gone->nlayers, &key_supplier);
     garbage_dropped(gone, RedisModule_GetSelectedDb(ctx));
 }
 
-/* While the filter's cluster slot is on the move nothing is dropped: some of its strings may be on
- * the other node, or on their way, and nobody would remove them there. They are marked as over
- * instead, so that all servers agree, and dropped by a later turn. */
+/* Nothing is dropped while the filter's cluster slot is moving: some of its strings may be on the
+ * other node, or on their way, and nobody would remove them there. Instead, layers are marked as
+ * expired, so that all servers agree, and are dropped by a later turn. */
 enum slices_turned slices_turn(RedisModuleCtx *ctx, RedisModuleString *name,
                                struct filter *filter) {
     struct descriptor *descriptor = filter->descriptor;

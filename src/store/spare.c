@@ -2,42 +2,44 @@
 
 #include "store/jobs.h"
 
-#define PAGE     4096u
-#define NSPARES  4u  /* shards turn at random moments, a few of them in a row now and then */
-#define NPAGES   2u  /* used per item */
-#define MOST     32u /* used at a time */
-#define IDLE     20u /* ticks */
-#define LEAST    (64u << 10)  /* less is zeroed in no time */
-#define STRING   10u          /* what a server adds to a string of this size */
-#define OVERSIZE (8ul << 20u) /* from here on, jemalloc returns memory to the system at once */
+#define PAGE    4096u
+#define NSPARES 4u          /* shards turn at random moments, sometimes several in a row */
+#define NPAGES  2u          /* touched per item */
+#define MOST    32u         /* touched at a time */
+#define IDLE    20u         /* ticks */
+#define LEAST   (64u << 10) /* zeroing less takes no time */
+#define STRING  10u         /* what the server adds to a string of this size */
 
-/* All of the same size. The last one may be used in parts only. */
+/* From this size on, jemalloc returns memory to the system at once. */
+#define OVERSIZE (8ul << 20u)
+
+/* All of the same size. The last one may be touched only in part. */
 static struct {
     uint8_t *memory[NSPARES];
     unsigned n;
-    size_t nbytes;  /* of the strings that they are for */
-    size_t nused;   /* bytes of the last one */
-    unsigned nidle; /* ticks since they were last asked for */
+    size_t nbytes;  /* of the strings they are for */
+    size_t nused;   /* touched in the last one */
+    unsigned nidle; /* ticks since the last request */
 } spare;
 
 static void drop_one(void) {
     RedisModule_Free(spare.memory[--spare.n]);
-    spare.nused = spare.nbytes; /* of the one before: it would not be the last otherwise */
+    spare.nused = spare.nbytes; /* the one before is complete, or there would be none after it */
 }
 
 static void drop_all(void) {
     while (spare.n > 0) drop_one();
 }
 
-/* Memory that is used a moment earlier must not be what makes the server evict or refuse. */
+/* Preparing memory must not be what makes the server evict keys or refuse commands. */
 static bool memory_is_short(void) {
     return RedisModule_GetUsedMemoryRatio() > 0.9f;
 }
 
 void spare_prepare(size_t nbytes, uint32_t many, uint32_t each) {
     if (nbytes + STRING >= OVERSIZE || nbytes < LEAST) return;
-    /* Where filters of different sizes fill at the same time, the first one is served: taking and
-     * freeing memory in turns would cost more than it saves. */
+    /* If filters with different sizes fill at the same time, the first one is served: alternating
+     * between them would cost more than it saves. */
     if (spare.n > 0 && nbytes != spare.nbytes) return;
     spare.nidle = 0;
     if (spare.n == 0 || spare.nused >= nbytes) {
@@ -56,7 +58,7 @@ void spare_prepare(size_t nbytes, uint32_t many, uint32_t each) {
 
 void spare_use(size_t nbytes) {
     if (spare.n == 0 || nbytes != spare.nbytes) return;
-    /* The last one may not be ready: if there is another, that is better. */
+    /* The last one may not be ready: use another if there is one. */
     if (spare.n > 1 && spare.nused < nbytes) {
         uint8_t *last = spare.memory[spare.n - 1];
         spare.memory[spare.n - 1] = spare.memory[spare.n - 2];

@@ -2,7 +2,7 @@
 
 struct statistics statistics;
 
-/* Adopted strings are not counted: others make them and remove them. */
+/* Adopted strings are not counted: others create and remove them. */
 static uint64_t count_shards(const struct descriptor *descriptor) {
     uint64_t nshards = 0;
     for (uint32_t i = 0; i < descriptor->nlayers; i++)

@@ -23,8 +23,8 @@ RedisModuleString *shard_name(const struct descriptor *descriptor, uint32_t laye
     return name;
 }
 
-/* A replica does not know which slots its primary is moving: that, too, may be why it lacks the
- * shard. */
+/* A replica does not know which slots its primary is moving: that may also be why the shard is
+ * missing. */
 void strings_lost_problem(struct strings *strings, char *text, size_t room) {
     const struct access *access = &strings->access;
     const struct descriptor *descriptor = access->descriptor;
@@ -59,7 +59,7 @@ static uint8_t *key_open(struct access *access, struct shard *shard, uint32_t la
     const int mode = REDISMODULE_READ | (access->writes ? REDISMODULE_WRITE : 0);
     RedisModuleKey *key = open_key(access, shard, layer, number, mode);
     if (!key) return NULL;
-    /* Of a key that is empty, the server gives the address of an empty string; of another type,
+    /* For an empty key, the server returns the address of an empty string; for another type,
      * NULL. */
     uint8_t *string = (uint8_t *)RedisModule_StringDMA(key, nbytes, mode);
     shard->key = key;
@@ -80,7 +80,8 @@ static RedisModuleKey *key_for_change(struct access *access, struct shard *shard
     return shard->key;
 }
 
-/* A new string has the length it needs; one that is made longer, the server gives twice as much. */
+/* Creates a new string of exactly this length: for a string that grows, the server would allocate
+ * twice as much. */
 static uint8_t *key_renew(struct access *access, struct shard *shard, uint32_t layer,
                           uint32_t number, size_t nbytes) {
     RedisModuleKey *key = key_for_change(access, shard, layer, number);
@@ -133,7 +134,7 @@ bool strings_memory_is_full(void) {
     return RedisModule_GetUsedMemoryRatio() > 1.1f;
 }
 
-/* What a primary has done is repeated in any case. */
+/* What a primary has done is repeated regardless of memory. */
 static bool key_may_allocate(struct access *access) {
     return !strings_memory_is_full() || key_repeats(access);
 }

@@ -54,7 +54,7 @@ size_t filter_memory(const struct filter *filter) {
             nbytes += sizeof(struct adoption) + descriptor->layers[i].adoption->prefix_length + 1;
         if (i >= handles->nlayers || !handles->shards[i]) continue;
         nbytes += nshards * sizeof **handles->shards;
-        /* A name is an object, a string header, tag, id and numbers. */
+        /* A name consists of an object, a string header, the tag, id and numbers. */
         nbytes +=
             layer_count_created(&descriptor->layers[i]) * (48 + (size_t)descriptor->tag_length);
     }

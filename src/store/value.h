@@ -1,4 +1,5 @@
-/* value.h: a filter as the value of a key: its descriptor, and what is remembered of its shards. */
+/* value.h: a filter as the value of a key: its descriptor, and what is remembered about its
+ * shards. */
 #ifndef VALUE_H
 #define VALUE_H
 
@@ -7,18 +8,17 @@
 struct filter {
     struct descriptor *descriptor;
     struct handles handles;
-    uint64_t packed_at; /* clock_tick() when it was last packed for MIGRATE or DUMP; 0: never */
-    bool leaving;       /* it goes to another node: its shards will follow, and are not garbage */
-    bool used;          /* by a command that added items */
-    int last_db;        /* 1 + the database that it was last taken out of; 0: it never was */
-    struct filter *next_retired; /* of those that another thread freed */
+    uint64_t packed_at; /* clock_tick() when it was last serialised for MIGRATE or DUMP; 0: never */
+    bool leaving; /* it is going to another node: its shards will follow and are not garbage */
+    bool used;    /* by a command that added items */
+    int last_db;  /* 1 + the database that it was last removed from; 0: never */
+    struct filter *next_retired; /* list of filters that another thread freed */
 };
 
-/* The type that such a value has in the server. */
+/* The server's type for such a value. */
 extern RedisModuleType *FilterType;
 
-/* The filter that has this name in the selected database, or NULL. Does not count as a use of it.
- */
+/* The filter with this name in the selected database, or NULL. Does not count as a use of it. */
 struct filter *filter_named(RedisModuleCtx *ctx, RedisModuleString *name);
 
 struct filter *filter_wrap(struct descriptor *descriptor);
@@ -26,14 +26,14 @@ struct filter *filter_wrap(struct descriptor *descriptor);
 /* Frees everything but the descriptor. */
 struct descriptor *filter_unwrap(struct filter *filter);
 
-/* Forgets what is remembered of its shards: the next command builds it anew. */
+/* Forgets what is remembered about its shards: the next command builds it again. */
 void filter_forget_handles(struct filter *filter);
 
-/* Puts a later state of the same filter in its place. */
+/* Replaces the descriptor with a later state of the same filter. */
 void filter_replace(struct filter *filter, struct descriptor *descriptor);
 
-/* The strings of a filter; end with access_close. `mode` is REDISMODULE_READ, or with
- * REDISMODULE_WRITE. */
+/* The strings of a filter; call access_close at the end. `mode` is REDISMODULE_READ, optionally
+ * with REDISMODULE_WRITE. */
 static inline struct strings strings_of(RedisModuleCtx *ctx, struct filter *filter, int mode) {
     return (struct strings){.access = {.supplier = &key_supplier,
                                        .descriptor = filter->descriptor,
@@ -42,10 +42,10 @@ static inline struct strings strings_of(RedisModuleCtx *ctx, struct filter *filt
                             .ctx = ctx};
 }
 
-/* Bytes that it takes, shards apart. */
+/* Bytes that the filter takes, without its shards. */
 size_t filter_memory(const struct filter *filter);
 
-/* The descriptor as it is stored, for RedisModule_Free. */
+/* The encoded descriptor, to be freed with RedisModule_Free. */
 char *descriptor_bytes(const struct descriptor *descriptor, size_t *nbytes);
 
 #endif
