@@ -6,8 +6,8 @@
 
 #include "redismodule.h"
 
-/* Does this command come from where only servers can send it: the primary, the AOF, or a node that
- * is sending us slots? */
+/* Does this command come from the primary, the AOF or a node that is sending us slots, rather than
+ * from a client? */
 bool internal_only(RedisModuleCtx *ctx);
 
 int BFDescriptor_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Without a server there is nothing better to do for lack of memory. */
+/* Without a server, aborting is the best that can be done when memory runs out. */
 static void *need(size_t nbytes) {
     void *memory = malloc(nbytes);
     if (!memory) abort();
@@ -321,7 +321,7 @@ bool descriptor_next_string(const struct descriptor *descriptor, struct string_c
         while (at->next < layer_nstrings(layer)) {
             at->shard = at->next;
             if (at->next % 8 == 0 && layer->created[at->next / 8] == 0) {
-                at->next += 8; /* most of a filter that holds little was never created */
+                at->next += 8; /* most shards of a filter with few items were never created */
                 continue;
             }
             at->next++;
@@ -347,8 +347,8 @@ void descriptor_clear_strings(struct descriptor *descriptor) {
 
 /* ---- what must hold ---- */
 
-/* What must hold of a layout whatever made it. Products are bounded by the ranges of their
- * factors. */
+/* What is wrong with a layout of any kind of layer, or NULL. The products can't overflow because
+ * their factors were checked before. */
 static const char *layout_problem(const struct layout *layout, unsigned max_probes,
                                   unsigned overhead) {
     if (layout->block_log2 < LAYOUT_MIN_BLOCK_LOG2 || layout->block_log2 > LAYOUT_MAX_BLOCK_LOG2)
@@ -362,8 +362,8 @@ static const char *layout_problem(const struct layout *layout, unsigned max_prob
     return NULL;
 }
 
-/* RedisBloom's count may exceed the capacity, but not what all the layers' counts are added up
- * in. */
+/* RedisBloom's count may exceed the layer's capacity. It is limited only so that the sum over all
+ * layers can't overflow. */
 static const char *classic_problem(const struct layer *layer) {
     const uint64_t room = layer->layout.nshards * (uint64_t)layout_shard_bytes(&layer->layout);
     if (layer->flags & ~LAYER_WIDE) return "unknown flags of a layer";
@@ -372,8 +372,8 @@ static const char *classic_problem(const struct layer *layer) {
     return layer->nitems > SIZING_MAX_CAPACITY ? "more items than possible" : NULL;
 }
 
-/* The items of an adopted layer are an estimate: it may hold more than it should, in strings that
- * others made. */
+/* The item count of an adopted layer is an estimate, and may exceed its capacity: others wrote its
+ * strings. */
 static const char *adoption_problem(const struct layer *layer) {
     const struct adoption *adoption = layer->adoption;
     const char *problem = recipe_problem(&adoption->recipe);
@@ -397,7 +397,8 @@ const char *layer_problem(const struct layer *layer) {
     if (classic) return classic_problem(layer);
     if (layer->flags & ~(adopted ? 0 : LAYER_JOINED)) return "unknown flags of a layer";
     if (adopted) return layer->adoption ? adoption_problem(layer) : NULL;
-    /* A union may hold more than its capacity, but not more than all the counts are added up in. */
+    /* A union may hold more than its capacity. The limit keeps the sum over all layers from
+     * overflowing. */
     return layer->nitems > SIZING_MAX_CAPACITY ? "more items than possible" : NULL;
 }
 
@@ -435,7 +436,7 @@ static bool begins_slice(const struct descriptor *descriptor, uint32_t layer) {
            descriptor->layers[layer].began_ms != descriptor->layers[layer - 1].began_ms;
 }
 
-/* Slices follow each other in time. */
+/* Checks that slices follow each other in time. */
 static const char *slices_problem(const struct descriptor *descriptor) {
     const struct window *window = descriptor->window;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
@@ -471,11 +472,11 @@ const char *descriptor_problem(const struct descriptor *descriptor) {
         if (layer->adoption && i > 0) return "an adopted layer that is not the first";
         if (layer->adoption && loading) return "a half-loaded filter with an adopted layer";
         if (layer->nstored > layer_most_stored(layer)) return "more bytes than its shards can have";
-        /* RedisBloom's counts are its own affair; of ours a shard must follow. */
+        /* RedisBloom's counts are not checked, but items counted by us need a shard. */
         if (layer->nitems > 0 && layer->kind == LAYER_BLOCKED && !loading &&
             layer_count_created(layer) == 0)
             return "items but no shards";
-        /* A string holds its layers without gaps. */
+        /* The layers in a string have no gaps. */
         if (layer_is_joined(layer) && layer_shard_created(layer, 0) &&
             !layer_shard_created(&descriptor->layers[i - 1], 0))
             return "a joined layer behind one that does not exist";

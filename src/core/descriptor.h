@@ -1,4 +1,4 @@
-/* descriptor.h: what is known of a filter besides its bits. */
+/* descriptor.h: everything that is known about a filter except its bits. */
 #ifndef DESCRIPTOR_H
 #define DESCRIPTOR_H
 
@@ -11,59 +11,61 @@
 #define DESCRIPTOR_MAX_EXPANSION 32768u
 
 #define WINDOW_MAX_SECONDS  1000000000u  /* 31 years */
-#define WINDOW_MAX_SLICES   32u          /* they are layers, of which there are 64 at most */
-#define WINDOW_MIN_SLICE_MS 100u         /* so that the numbers of layers last for decades */
+#define WINDOW_MAX_SLICES   32u          /* slices are layers, and a filter has at most 64 */
+#define WINDOW_MIN_SLICE_MS 100u         /* so that the layer numbers last for decades */
 #define WINDOW_MAX_MS       (1ull << 53) /* no slice begins later */
-/* No slice begins with a layer of a higher number: as many as a filter can have still follow it. */
+/* The highest number of a slice's first layer. It leaves numbers for as many more layers as a
+ * filter can have. */
 #define WINDOW_MAX_NUMBER (UINT32_MAX - SIZING_MAX_LAYERS)
 
 /* How a layer keeps its items. */
 enum layer_kind {
     LAYER_BLOCKED = 1, /* our own shards: blocks addressed by layout.h */
-    LAYER_CLASSIC = 2, /* bits that RedisBloom set, in shards of our own: classic.h */
-    LAYER_ADOPTED = 3  /* bitmaps that others wrote with SETBIT: recipe.h; the first layer only */
+    LAYER_CLASSIC = 2, /* bits that RedisBloom set, copied to our own shards: classic.h */
+    LAYER_ADOPTED = 3  /* bitmaps written by others with SETBIT: recipe.h; first layer only */
 };
 
 /* Flags of a layer; each kind has its own. */
-#define LAYER_WIDE   1u /* classic: hashes of 64 bits, not 32 */
-#define LAYER_JOINED 1u /* blocked: its only shard continues the string of the layer before */
+#define LAYER_WIDE   1u /* classic: 64-bit hashes instead of 32-bit ones */
+#define LAYER_JOINED 1u /* blocked: its only shard continues the previous layer's string */
 
 struct layer {
     enum layer_kind kind;
     uint8_t flags;
-    uint32_t home;        /* the layer with which its string begins: itself, unless it is joined */
-    uint32_t offset;      /* of its blocks behind the string's header; 0 unless it is joined */
-    struct layout layout; /* of a kind that has no blocks: how its bytes are cut into shards */
-    uint64_t began_ms;    /* of a filter with a window: when its slice began; otherwise 0 */
+    uint32_t home;        /* the first layer in its string: itself, unless it is joined */
+    uint32_t offset;      /* of its blocks after the string's header; 0 unless it is joined */
+    struct layout layout; /* for kinds without blocks: how its bytes are cut into shards */
+    uint64_t began_ms;    /* with a window: when its slice began; otherwise 0 */
     uint64_t nbits;       /* classic: bits that items are spread over */
-    uint64_t nbytes;      /* classic: bytes of the array at its origin, which may be a few more */
+    uint64_t nbytes;      /* classic: size of the original array, which may exceed nbits a little */
     uint64_t capacity;    /* items at which the layer is full */
     uint64_t nitems;      /* items added to this layer */
-    uint64_t nstored;     /* bytes of its strings, headers included; of an adopted layer 0 */
-    uint8_t *created;     /* a bit per shard, the lowest first: has the shard ever been created? */
-    struct adoption *adoption; /* adopted: how and where; otherwise NULL */
+    uint64_t nstored;     /* bytes of its strings, headers included; 0 for an adopted layer */
+    uint8_t *created;     /* a bit per shard, lowest bit first: has it ever been created? */
+    struct adoption *adoption; /* adopted: the recipe and the strings' names; otherwise NULL */
 };
 
-/* Where the chunks of a filter that is being loaded come from. */
+/* The source of the chunks from which a filter is being loaded. */
 enum load_origin { LOAD_OURS = 1, LOAD_REDISBLOOM = 2 };
 
-/* How far the loading of a filter, chunk by chunk, has come. */
+/* The progress of loading a filter chunk by chunk. */
 struct load {
     enum load_origin origin;
-    uint64_t source; /* id of the filter that is copied; 0 where it has none */
-    uint64_t next;   /* the chunk that must come now: the one BF.SCANDUMP gives for this iterator */
+    uint64_t source; /* id of the filter that is copied; 0 if it has none */
+    uint64_t next;   /* the chunk expected next: the one BF.SCANDUMP returns for this iterator */
     uint64_t nbytes; /* bytes of bits loaded so far */
-    uint64_t total;  /* bytes that there were at the start; only to tell how far it is */
+    uint64_t total;  /* size of the source at the start; only for reporting progress */
 };
 
-/* A filter with a window forgets: core/window.h. */
+/* A filter with a window forgets items: core/window.h. */
 struct window {
     uint32_t seconds;      /* how long an item is remembered, at least */
-    uint32_t nslices;      /* into which a window is cut */
-    bool sliding;          /* an item that is added again is remembered from then on */
-    uint32_t first_number; /* of the oldest layer; those before it are gone */
-    uint32_t nover; /* layers, the oldest, that the primary has found over but could not drop yet:
-                       a slice that counts shares their string, or their cluster slot is moving */
+    uint32_t nslices;      /* per window */
+    bool sliding;          /* adding an item again makes its time start anew */
+    uint32_t first_number; /* of the oldest layer; all before it are gone */
+    /* How many of the oldest layers the primary has found to be over but could not drop yet. They
+     * share a string with a slice that still counts, or their cluster slot is moving. */
+    uint32_t nover;
     uint64_t capacity; /* items for each window */
 };
 
@@ -71,97 +73,99 @@ struct descriptor {
     uint64_t id;           /* random; part of the shards' names */
     uint64_t seed;         /* of the hash */
     double error;          /* the promised false-positive rate of the whole filter */
-    char *tag;             /* what stands between braces in the shards' names; no NUL behind it */
+    char *tag;             /* the text in braces in the shards' names; not NUL-terminated */
     struct layer *layers;  /* oldest first; the last one takes new items */
     uint32_t tag_length;   /* bytes in tag */
     uint32_t nlayers;      /* at least 1 */
-    uint32_t shard_bytes;  /* largest allocation of a shard, for layers to come */
+    uint32_t shard_bytes;  /* largest allocation of a shard, for future layers */
     uint32_t expansion;    /* capacity factor from layer to layer; 0: the filter does not grow */
-    struct load *load;     /* half loaded, not to be used; NULL: the filter is complete */
+    struct load *load;     /* half loaded, not usable yet; NULL: the filter is complete */
     struct window *window; /* NULL: the filter never forgets */
 };
 
 /* The allocator that the core uses: the server's in the module, malloc's in tests. */
 struct allocator {
-    /* May fail: the function at hand then fails and leaves no trace. */
+    /* May return NULL: then the calling function fails and changes nothing. */
     void *(*alloc)(size_t nbytes);
     void *(*realloc)(void *old, size_t nbytes);
     void *(*need)(size_t nbytes);                  /* does not return if there is no memory */
-    void *(*need_zeroed)(size_t n, size_t nbytes); /* the same, of n times nbytes */
+    void *(*need_zeroed)(size_t n, size_t nbytes); /* the same for n times nbytes of zeros */
     void (*free)(void *memory);
 };
 extern struct allocator descriptor_allocator;
 
-/* Makes an empty descriptor with no layers, or NULL for lack of memory. */
+/* Creates a descriptor with no layers. NULL if memory is short. */
 struct descriptor *descriptor_new(const char *tag, size_t tag_length);
 void descriptor_free(struct descriptor *descriptor);
 
-/* A copy with memory of its own; NULL for lack of it. */
+/* A deep copy. NULL if memory is short. */
 struct descriptor *descriptor_copy(const struct descriptor *from);
 
-/* Puts another tag in place; false for lack of memory. */
+/* Replaces the tag. False if memory is short. */
 bool descriptor_set_tag(struct descriptor *descriptor, const char *tag, size_t tag_length);
 
-/* Makes it a filter with such a window; false for lack of memory. */
+/* Gives the filter a window. False if memory is short. */
 bool descriptor_set_window(struct descriptor *descriptor, const struct window *window);
 
-/* Makes it a half-loaded filter; false for lack of memory. And a complete one again. */
+/* Mark the filter as half loaded (false if memory is short), and as complete again. */
 bool descriptor_begin_load(struct descriptor *descriptor, const struct load *load);
 void descriptor_end_load(struct descriptor *descriptor);
 
-/* The number of a layer: what names its strings. It never changes, and the next layer has the next
- * one (law I5); where the oldest layers are dropped it is not the layer's place. */
+/* The number of a layer, which is part of its strings' names. It never changes, and the next layer
+ * has the next number (law I5). It differs from the layer's index once older layers were
+ * dropped. */
 static inline uint32_t descriptor_number(const struct descriptor *descriptor, uint32_t layer) {
     return layer + (descriptor->window ? descriptor->window->first_number : 0);
 }
 
-/* The first layer of the newest slice; of a filter without a window, the first of all. */
+/* The first layer of the newest slice. Without a window, the first layer of the filter. */
 uint32_t descriptor_newest_slice(const struct descriptor *descriptor);
 
-/* Of the n oldest layers, how many can go without cutting a string in two? */
+/* How many of the n oldest layers can be dropped without cutting a string in two? */
 uint32_t descriptor_whole_strings(const struct descriptor *descriptor, uint32_t n);
 
-/* Takes the n oldest layers of a filter with a window away, and returns a descriptor of these
- * alone. NULL for lack of memory: then nothing has changed. No string may hold layers of both
- * sides. */
+/* Removes the n oldest layers of a filter with a window and returns a descriptor that has only
+ * these. NULL if memory is short: then nothing has changed. No string may hold layers of both
+ * parts. */
 struct descriptor *descriptor_split(struct descriptor *descriptor, uint32_t n);
 
-/* Takes back an append: the newest layer goes, of which no string was made. */
+/* Undoes an append: removes the newest layer. None of its strings may have been created. */
 void descriptor_drop_newest(struct descriptor *descriptor);
 
-/* Appends a layer like this one, with no shard created yet, and finds its home; false for lack of
- * memory, or of numbers. */
+/* Appends a copy of this layer, with no shard marked as created, and sets its home and offset.
+ * False if memory is short or no layer number is left. */
 bool descriptor_append(struct descriptor *descriptor, const struct layer *like);
 
-/* Appends an empty blocked layer to the newest slice; false for lack of memory. */
+/* Appends an empty blocked layer to the newest slice. False on failure, as above. */
 bool descriptor_add_layer(struct descriptor *descriptor, const struct layout *layout,
                           uint64_t capacity);
 
-/* The same for one that may join the string of the layer before, if that does not get too long by
- * it. Layers that share a string cost one key to open, however many they are. */
+/* The same, but the layer joins the string of the previous one if that does not become too long.
+ * However many layers share a string, a command opens a single key for them. */
 bool descriptor_add_layer_joined(struct descriptor *descriptor, const struct layout *layout,
                                  uint64_t capacity);
 
-/* Appends an empty layer of kind LAYER_ADOPTED, with a copy of the adoption, and derives its
- * layout: a shard is a string, a block is a cache line of it. False for lack of memory. */
+/* Appends an empty layer of kind LAYER_ADOPTED with a copy of the adoption, and derives its layout:
+ * each string is a shard and each of its cache lines a block. False if memory is short. */
 bool descriptor_add_adopted(struct descriptor *descriptor, const struct adoption *adoption);
 
-/* A copy with memory of its own; NULL for lack of it. */
+/* A deep copy. NULL if memory is short. */
 struct adoption *adoption_copy(const struct adoption *from);
 
-/* Are the layer's strings the filter's own, to be copied, moved and removed with it? */
+/* Does the filter own the layer's strings, so that they are copied, moved and removed with it? */
 static inline bool layer_owns_shards(const struct layer *layer) {
     return !layer->adoption || layer->adoption->owned;
 }
 
-/* Makes copies of the adopted strings the filter's own: from now on they are named like shards. */
+/* Marks the adopted strings as owned by the filter, because they are copies. From now on they are
+ * named like shards. */
 void descriptor_own_adopted(struct descriptor *descriptor);
 
-/* Forgets the strings that are not the filter's own: what is left marked as created may be
+/* Forgets the strings that the filter does not own. Those still marked as created may be
  * removed. */
 void descriptor_disown(struct descriptor *descriptor);
 
-/* Bytes of the marks of its shards. */
+/* Size of the bitmap layer->created. */
 static inline size_t layer_bitmap_bytes(const struct layout *layout) {
     return ((size_t)layout->nshards + 7) / 8;
 }
@@ -182,14 +186,14 @@ static inline bool layer_is_joined(const struct layer *layer) {
     return layer->offset != 0;
 }
 
-/* The strings that begin with this layer: one for each shard, none if it shares that of the layer
- * before. Whoever goes over a filter's strings, not over its bits, counts these. */
+/* How many strings begin with this layer: one for each shard, or none if it is joined. For loops
+ * over a filter's strings rather than over its bits. */
 static inline uint32_t layer_nstrings(const struct layer *layer) {
     return layer_is_joined(layer) ? 0 : layer->layout.nshards;
 }
 
-/* Bytes of the blocks that a shard's string has now: the layer's own and those of created layers
- * that joined it. Only for a layer that is not joined itself. */
+/* The size of a shard's string without its header: the layer's own blocks and those of the created
+ * layers that joined it. Only for a layer that is not joined itself. */
 size_t descriptor_string_bytes(const struct descriptor *descriptor, uint32_t home);
 
 static inline struct layer *descriptor_newest(const struct descriptor *descriptor) {
@@ -198,15 +202,14 @@ static inline struct layer *descriptor_newest(const struct descriptor *descripto
 
 uint32_t layer_count_created(const struct layer *layer);
 
-/* What its strings take if all of them exist. A young shard takes less than a dense one, none takes
- * more. */
+/* The size of the layer's strings when all of them exist and are dense; young ones are smaller. */
 static inline uint64_t layer_most_stored(const struct layer *layer) {
     const uint64_t shard = layout_shard_bytes(&layer->layout) + SIZING_SHARD_HEADER;
     return layer->adoption ? 0 : layer->layout.nshards * shard;
 }
 
-/* Totals over all layers: capacity, items, strings created, bytes of these strings (adopted ones
- * apart). */
+/* Totals over all layers: capacity, items, created strings, and bytes of these strings except
+ * adopted ones. */
 uint64_t descriptor_capacity(const struct descriptor *descriptor);
 uint64_t descriptor_nitems(const struct descriptor *descriptor);
 uint64_t descriptor_nshards(const struct descriptor *descriptor);
@@ -215,30 +218,31 @@ uint64_t descriptor_nstored(const struct descriptor *descriptor);
 /* Forgets all strings: as if none had been created yet. */
 void descriptor_clear_strings(struct descriptor *descriptor);
 
-/* Goes over those of a filter's strings that were ever created:
+/* Iterates over all strings of a filter that were ever created:
  *
  *     for (struct string_cursor at = {0}; descriptor_next_string(descriptor, &at);)
  *         … at.layer, at.shard … */
 struct string_cursor {
-    uint32_t layer; /* the string begins with this layer, */
-    uint32_t shard; /* and holds this shard of it */
-    uint32_t next;  /* where to go on in the layer */
+    uint32_t layer; /* the first layer in the string */
+    uint32_t shard; /* the shard of that layer that it holds */
+    uint32_t next;  /* the shard at which to continue */
 };
 bool descriptor_next_string(const struct descriptor *descriptor, struct string_cursor *at);
 
-/* The string is gone, with all layers that share it. */
+/* Clears the marks of a string that is gone, for all layers that share it. */
 void descriptor_forget_string(struct descriptor *descriptor, const struct string_cursor *at);
 
-/* What is wrong with a layer, with how far a filter was loaded, with a window, with all of a
- * descriptor but its layers, with a whole descriptor; or NULL. Every decoded one has passed. */
+/* These return what is wrong with a layer, the progress of a load, a window, a descriptor apart
+ * from its layers, or a whole descriptor; NULL if nothing is. Every decoded descriptor has passed
+ * these checks. */
 const char *layer_problem(const struct layer *layer);
 const char *load_problem(const struct load *load);
 const char *window_problem(const struct window *window);
 const char *descriptor_head_problem(const struct descriptor *descriptor);
 const char *descriptor_problem(const struct descriptor *descriptor);
 
-/* Why this blocked layer can't share the string of the newest one, which must not get longer than
- * max_bytes; NULL: it can. */
+/* Why this blocked layer can't join the string of the newest one; NULL if it can. The string must
+ * not become longer than max_bytes. */
 const char *descriptor_join_problem(const struct descriptor *descriptor, const struct layer *layer,
                                     uint64_t max_bytes);
 

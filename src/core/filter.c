@@ -1,11 +1,11 @@
-/* The way of a command through a filter.
+/* How a command searches a filter and adds items to it.
  *
- * A batch is answered in two passes. The first asks every layer, newest first, and opens every
- * shard that any item needs; when one is lost, all ends there, before anything has changed. The
- * second adds what was new. In each of them the items of a batch take every step together: hashing,
- * opening their shards, loading their blocks, testing. So the processor and the memory work on many
- * items at once: that, and opening each shard once per command, is what makes an item of a batch
- * several times cheaper than a single one. */
+ * A batch is processed in two passes. The first searches every layer, newest first, and opens every
+ * shard that any item needs. If one is lost, the command fails there, before anything has changed.
+ * The second pass adds the new items. Within a pass, all items of a batch go through each step
+ * together: hashing, opening their shards, loading their blocks, testing. So the processor and the
+ * memory work on many items at once. Because of that, and because each shard is opened only once
+ * per command, an item of a batch is several times cheaper than a single one. */
 #include "core/filter.h"
 
 #include "core/window.h"
@@ -13,7 +13,7 @@
 
 #define AHEAD    16
 #define TOGETHER 128
-#define CACHED   (512u << 10) /* bytes of a shard that is in the processor's cache anyway */
+#define CACHED   (512u << 10) /* shards up to this size are in the processor's cache anyway */
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -26,7 +26,7 @@ bool filter_plan(const struct filter_options *options, struct layout *layout, ui
     return sizing_plan(*capacity, *error, options->shard_bytes, !grows, layout);
 }
 
-/* The first layer of a new filter. */
+/* Adds the first layer to a new filter. */
 static bool begin(struct descriptor *descriptor, const struct filter_options *options) {
     struct layout layout;
     uint64_t capacity;
@@ -67,7 +67,7 @@ static inline bool blocked_locate(struct access *access, uint32_t index, struct 
     return lookup->shard || access->status == SHARD_NONE;
 }
 
-/* Loads the memory that the test of a located item will look at. */
+/* Loads the memory that will be tested for a located item. */
 static inline void blocked_touch(const struct layer *layer, const struct lookup *lookup) {
     const struct shard *shard = lookup->shard;
     if (!shard) return;
@@ -90,7 +90,7 @@ static uint32_t shard_number(const struct layer *layer, const struct lookup *loo
     return layout_place(&layer->layout, lookup->hash.place).shard;
 }
 
-/* A large shard begins young, which takes a few hundred bytes. */
+/* A large shard starts young, with only a few hundred bytes. */
 static inline bool blocked_allocates(struct access *access, uint32_t index, struct lookup *lookup) {
     const struct layer *layer = &access->descriptor->layers[index];
     if (!lookup->shard) return layer_is_joined(layer) || !young_begins(&layer->layout);
@@ -129,9 +129,9 @@ static inline const struct layer_ops *ops_of(const struct access *access, uint32
     return &blocked_ops;
 }
 
-/* A shard of this layer that an item needs is lost. Is that an error? Where a primary's command is
- * repeated, it is known that no layer contained the item: only the newest one, which takes it, must
- * be sound. */
+/* Called if an item's shard in this layer is lost. Returns whether the command can continue. It can
+ * if it repeats a primary's command: then no layer contained the item, and only the shard in the
+ * newest layer, which takes the item, must be sound. */
 static bool go_on_without(struct access *access, uint32_t index, struct lookup *lookup) {
     if (!access->supplier->repeats(access)) return false;
     lookup->shard = NULL;
@@ -139,7 +139,7 @@ static bool go_on_without(struct access *access, uint32_t index, struct lookup *
     return true;
 }
 
-/* Of an item that no newer layer contains: does this one? */
+/* Tests this layer for an item, unless a newer layer contains it. */
 static inline void test(const struct layer_ops *ops, struct access *access, uint32_t index,
                         struct lookup *lookup) {
     if (lookup->answer != ANSWER_NEW || !ops->contains(access, index, lookup)) return;
@@ -152,7 +152,8 @@ static inline bool locate(const struct layer_ops *ops, struct access *access, ui
     return ops->locate(access, index, lookup) || go_on_without(access, index, lookup);
 }
 
-/* Marks as known what this layer contains; items are located AHEAD of being tested. */
+/* Marks the items that this layer contains as known. Locates each item AHEAD items before it is
+ * tested. */
 static bool search_other(const struct layer_ops *ops, struct access *access, uint32_t index,
                          struct lookup *lookups, size_t n) {
     const size_t ahead = n < AHEAD ? n - 1 : AHEAD;
@@ -164,9 +165,9 @@ static bool search_other(const struct layer_ops *ops, struct access *access, uin
     return true;
 }
 
-/* The same for a blocked layer, TOGETHER items at a time: all are located, then their memory is
- * loaded, then they are tested. Loads in a row that do not wait for each other keep the processor's
- * memory system full, page table walks included; prefetches between other work do not. */
+/* The same for a blocked layer and at most TOGETHER items: all are located, then their memory is
+ * loaded, then they are tested. A run of independent loads keeps the processor's memory system
+ * busy, page table walks included. Prefetches in between other work do not. */
 static bool search_blocked(struct access *access, uint32_t index, struct lookup *lookups,
                            size_t n) {
     const struct layer *layer = &access->descriptor->layers[index];
@@ -199,10 +200,10 @@ static inline void hash_items(const struct descriptor *descriptor, struct lookup
     }
 }
 
-/* A single item has no others to look ahead to. But where its blocks were the last time is known,
- * and most likely they still are: asking for them before their shards are opened hides a part of
- * the memory's latency (10% of a command; a third with ten layers). Should the server have moved a
- * string, the processor fetches something else, or nothing. */
+/* Prefetches the blocks of a single item, which can't share its waiting with others. The last
+ * address of each shard is known and most likely still valid, so prefetching before the shards are
+ * opened hides part of the memory latency (10% of a command; a third with ten layers). If the
+ * server has moved a string, the processor fetches something else, or nothing. */
 static void prefetch_by_hint(const struct access *access, const struct lookup *lookup) {
     const struct handles *handles = access->handles;
     const uint32_t nlayers = access->descriptor->nlayers;
@@ -217,7 +218,7 @@ static void prefetch_by_hint(const struct access *access, const struct lookup *l
         if (!shard->body || shard->capacity) continue;
         const uintptr_t block =
             (uintptr_t)shard->body + layer->offset + place.block * layout_block_bytes(layout);
-        /* At most one of several layers contains the item. */
+        /* With several layers, at most one contains the item, so most tests end early. */
         if (nlayers > 1)
             layout_prefetch_first(layout, (const uint8_t *)block, lookup->hash.bits);
         else
@@ -225,8 +226,8 @@ static void prefetch_by_hint(const struct access *access, const struct lookup *l
     }
 }
 
-/* The same as search for one item, which is a third of all the instructions of a BF.EXISTS: no
- * loop. */
+/* Like search, but for a single item and without loops: this is a third of all instructions of a
+ * BF.EXISTS. */
 ALWAYS_INLINE bool search_one(const struct layer_ops *ops, struct access *access, uint32_t index,
                               struct lookup *lookup) {
     if (!locate(ops, access, index, lookup)) return false;
@@ -254,8 +255,8 @@ bool filter_check(struct access *access, struct lookup *lookups, size_t n) {
     return true;
 }
 
-/* Appends a layer to the newest slice, in the string of the one before if there is room: an item
- * opens every string that it may be in. */
+/* Appends a layer to the newest slice. It joins the previous layer's string if there is room,
+ * because a command opens every string that an item may be in. */
 static bool grow(struct descriptor *descriptor) {
     if (descriptor->expansion == 0 || descriptor->nlayers >= SIZING_MAX_LAYERS) return false;
     unsigned nclassic = 0;
@@ -271,17 +272,17 @@ static bool grow(struct descriptor *descriptor) {
            descriptor_add_layer_joined(descriptor, &layout, capacity);
 }
 
-/* Adds an item to a layer, if the server has the memory that it takes. Written out twice, as search
- * is. */
+/* Adds an item to a layer if the server has enough memory. Inlined twice, like search_one: once for
+ * blocked layers and once for the other kinds. */
 ALWAYS_INLINE enum answer insert_by(const struct layer_ops *ops, struct access *access,
                                     uint32_t index, struct lookup *lookup) {
-    /* The same item may have come earlier in the batch. */
+    /* The same item may have been added earlier in the batch. */
     if (ops->allocates(access, index, lookup) && !access->supplier->may_allocate(access))
         return ops->contains(access, index, lookup) ? ANSWER_KNOWN : ANSWER_OOM;
     return ops->insert(access, index, lookup);
 }
 
-/* Makes sure that the newest layer can take an item; the first n lookups are done. */
+/* Appends a layer for more items. The first n lookups are done. */
 static enum answer make_room(struct access *access, const struct lookup *lookups, size_t n) {
     if (!access->supplier->may_allocate(access)) return ANSWER_OOM;
     if (!grow(access->descriptor)) return ANSWER_FULL;
@@ -289,8 +290,8 @@ static enum answer make_room(struct access *access, const struct lookup *lookups
     return ANSWER_NEW;
 }
 
-/* Adds lookup number i, which the search did not find. Only layers from `first` on have changed
- * since, by earlier items of the batch, which may have been this very item. */
+/* Adds lookup number i, which the search did not find. Earlier items of the batch may have changed
+ * the layers from `first` on since then, and one of them may have been the same item. */
 static enum answer add_one(struct access *access, uint32_t first, struct lookup *lookups,
                            size_t i) {
     struct lookup *lookup = &lookups[i];
@@ -302,7 +303,7 @@ static enum answer add_one(struct access *access, uint32_t first, struct lookup 
     }
     uint32_t newest = descriptor->nlayers - 1;
     const struct layer_ops *ops = ops_of(access, newest);
-    /* With a single layer the search has left the item's shard here, if there was one. */
+    /* With a single layer, lookup->shard is still the one that the search found, if any. */
     if ((newest > 0 || !lookup->shard) && !ops->locate(access, newest, lookup)) return ANSWER_LOST;
     if (descriptor->layers[newest].nitems >= descriptor->layers[newest].capacity) {
         if (ops->contains(access, newest, lookup)) return ANSWER_KNOWN;
@@ -316,8 +317,8 @@ static enum answer add_one(struct access *access, uint32_t first, struct lookup 
                                : insert_by(ops, access, newest, lookup);
 }
 
-/* Adds lookup number i, which an older slice contains, to the newest one as well. It is not new,
- * and counts where it was seen last. */
+/* Adds lookup number i, which an older slice contains, to the newest slice as well. It does not
+ * count as new: the newest slice counts it instead of the older one. */
 static enum answer remember_longer(struct access *access, uint32_t first, struct lookup *lookups,
                                    size_t i) {
     const uint32_t found = lookups[i].found;

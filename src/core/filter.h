@@ -12,7 +12,7 @@ struct filter_options {
     uint64_t seed;
     uint64_t id;
     uint64_t shard_bytes;
-    struct window window; /* seconds == 0: it never forgets */
+    struct window window; /* seconds == 0: the filter never forgets */
     uint64_t now_ms;      /* with a window: the current time */
 };
 
@@ -31,7 +31,8 @@ struct descriptor *filter_new(const struct filter_options *options, const char *
  * layer counts as not containing it. */
 bool filter_check(struct access *access, struct lookup *lookups, size_t n);
 
-/* The same, and adds items that are new or must be remembered for longer: *nchanged of them. */
+/* The same, but also adds the items that are new or must be remembered for longer. *nchanged is
+ * their number. */
 bool filter_add(struct access *access, struct lookup *lookups, size_t n, size_t *nchanged);
 
 /* The share of the filter's items that one shard holds, 0 … 1. */

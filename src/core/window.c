@@ -3,7 +3,7 @@
 #include <math.h>
 
 #define ROOM_FOR_GROWTH 8u
-#define MOST_SHARED     (2u << 20) /* bytes of a string that two slices share */
+#define MOST_SHARED     (2u << 20) /* largest string that two slices share, in bytes */
 
 uint64_t window_slice_ms(const struct window *window) {
     return ((uint64_t)window->seconds * 1000 + window->nslices - 1) / window->nslices;
@@ -20,7 +20,7 @@ static bool needs_slice(const struct descriptor *descriptor, uint64_t now_ms) {
            descriptor_newest(descriptor)->began_ms;
 }
 
-/* Where the clock was set back, a slice can be over although the newest one still takes items. */
+/* If the clock was set back, a slice can be over although the newest one still takes items. */
 bool window_is_due(const struct descriptor *descriptor, uint64_t now_ms) {
     return needs_slice(descriptor, now_ms) ||
            window_nover(descriptor, now_ms) > descriptor->window->nover;
@@ -38,17 +38,18 @@ double window_slice_error(double error, const struct window *window) {
     return window ? error / (window->nslices + 1) : error;
 }
 
-/* Items do not come evenly: with four standard deviations of room, a filter that gets as many as it
- * was made for does not grow in every other slice. */
+/* Items do not arrive evenly. Without some extra room, a filter that gets as many items as it was
+ * made for would grow in every other slice. Four standard deviations prevent that. */
 uint64_t window_slice_capacity(const struct window *window) {
     const uint64_t share = (window->capacity + window->nslices - 1) / window->nslices,
                    room = share + 4 * (uint64_t)ceil(sqrt((double)share));
     return room < SIZING_MAX_CAPACITY ? room : SIZING_MAX_CAPACITY;
 }
 
-/* A slice that had to grow was too small, and so would the next one be: that has room for as many
- * items as came this time, and an eighth more. Otherwise a window reserved for a hundred items and
- * fed a million would have a dozen layers in each slice. */
+/* The capacity of the next slice. If the newest one had to grow, it was too small, and a new one of
+ * the planned size would be, too. So the next one gets room for as many items as came this time,
+ * and an eighth more. Otherwise a window reserved for a hundred items and fed a million would have
+ * a dozen layers in each slice. */
 static uint64_t next_capacity(const struct descriptor *descriptor) {
     const uint64_t planned = window_slice_capacity(descriptor->window);
     uint64_t came = 0;
@@ -59,11 +60,12 @@ static uint64_t next_capacity(const struct descriptor *descriptor) {
     return came < SIZING_MAX_CAPACITY ? came : SIZING_MAX_CAPACITY;
 }
 
-/* May a new slice join the string of the newest one? Opening a string is most of what a slice costs
- * a single item, so small slices share one, two by two. The string goes when both are over: the
- * filter keeps one slice more, at most, since the two follow each other at once. Only a slice that
- * has become a bitmap is joined: a joined layer can't begin young, and a window that holds little
- * would take the memory of a full one. The string is copied then, so it must be short. */
+/* May a new slice join the string of the newest one? For a single item, opening the string is most
+ * of the cost of a slice, so small slices share strings in pairs. A shared string is removed when
+ * both slices are over. The two are consecutive, so the filter keeps at most one slice more. A new
+ * slice joins only a string that has become a bitmap: a joined layer can't start young, so a window
+ * with few items would otherwise use as much memory as a full one. Joining copies the string, so it
+ * must be short. */
 static bool may_share(const struct descriptor *descriptor, const struct layer *layer) {
     if (descriptor->nlayers == 0) return false;
     const struct layer *newest = descriptor_newest(descriptor),
@@ -91,16 +93,16 @@ bool window_begin(struct descriptor *descriptor, uint64_t now_ms) {
     return descriptor_append(descriptor, &layer);
 }
 
-/* Slices that have to grow can use up the layers that a filter can have. A slice begins only if
- * that leaves a few for growth. */
+/* Slices that have to grow can use up all layers that a filter can have. A new slice begins only if
+ * a few layers are left for growth. */
 static bool has_room(const struct descriptor *descriptor, uint32_t ndropped) {
     const uint32_t nlayers = descriptor->nlayers - ndropped,
                    growth = descriptor->expansion > 0 ? ROOM_FOR_GROWTH : 0;
     return nlayers + growth < SIZING_MAX_LAYERS;
 }
 
-/* The newest slice goes on as that of the piece of time that is now: what is in it already is
- * remembered for longer. */
+/* Makes the newest slice continue as the slice of the current piece of time. The items that it
+ * already has are remembered for longer. */
 static void go_on(struct descriptor *descriptor, uint64_t now_ms) {
     const uint64_t began_ms = window_piece_began(descriptor->window, descriptor->seed, now_ms);
     for (uint32_t i = descriptor_newest_slice(descriptor); i < descriptor->nlayers; i++)

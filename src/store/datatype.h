@@ -8,7 +8,7 @@
 /* Registers the type; false if the server refuses. */
 bool type_register(RedisModuleCtx *ctx);
 
-/* Makes the filter the value of a key opened for writing that is empty. */
+/* Makes the filter the value of an empty key, which must be open for writing. */
 void type_set(RedisModuleKey *key, struct filter *filter);
 
 #endif

@@ -1,6 +1,6 @@
-/* One timer for all. A run has a budget of one millisecond, which a step with something large to do
- * may exceed once. If there is more to do, the server gets at least as much time for its clients as
- * the run took: background work never takes more than half of the time (law I13). */
+/* One timer runs all jobs. A run has a budget of one millisecond, which a single large step may
+ * exceed. If there is more to do, the server first gets at least as much time for its clients as
+ * the run took, so background work never takes more than half of the time (law I13). */
 #include "store/jobs.h"
 
 #include "store/clock.h"
@@ -11,9 +11,9 @@
 
 static struct {
     job_step step;
-    bool wanted; /* it has not had its step since the tick, or has more to do */
+    bool wanted; /* it has had no step since the tick, or has more to do */
 } jobs[MAX_JOBS];
-static unsigned njobs, turn; /* who is next, so that none starves */
+static unsigned njobs, turn; /* turn: whose step is next, so that no job starves */
 static int64_t ticked_us;    /* when the last tick was */
 static struct jobs_counts counts;
 
