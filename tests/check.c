@@ -110,7 +110,7 @@ bool check_range(double a, double lo, double hi, const char *text, const char *f
 static bool run_test(const char *name, void (*run)(void)) {
     struct timespec start, end;
     nchecks = nfailures = 0;
-    /* scripts/run-tests asks for this line: it names the test that crashes or hangs. */
+    /* scripts/run-tests needs this line to name the test that crashes or hangs. */
     if (getenv("TEST_ANNOUNCE")) printf("  run     %s\n", name);
     clock_gettime(CLOCK_MONOTONIC, &start);
     run();

@@ -44,12 +44,12 @@
 
 void check_register(const char *name, void (*run)(void));
 /* Runs after every test, also after one that left early; servers are stopped and examined there.
- * There may be several, of which the last one runs first. */
+ * There may be several. The last one runs first. */
 void check_after_each(void (*cleanup)(void));
 /* The checks failed so far in the test that is running. */
 unsigned check_failures(void);
 
-/* Each returns whether it held. a is what the code under test gave, b what was expected. */
+/* Each returns whether the check passed. a is the actual value, b the expected one. */
 bool check_that(bool held, const char *text, const char *file, int line);
 bool check_int(int64_t a, int64_t b, const char *text, const char *file, int line);
 bool check_uint(uint64_t a, uint64_t b, const char *text, const char *file, int line);

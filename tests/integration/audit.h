@@ -1,4 +1,4 @@
-/* Are the keys of a server exactly those that its live filters imply? */
+/* Checks that the keys of a server are exactly those that its live filters imply. */
 #ifndef AUDIT_H
 #define AUDIT_H
 

@@ -21,9 +21,8 @@ Cluster *cluster_start(int nprimaries, bool replicas, const char *config);
 
 /* Waits until all nodes that are up find the cluster sound and agree on who owns which slot. */
 bool cluster_wait(Cluster *cluster);
-/* How long the nodes wait for each other, here and now (4 s at the start, unless the configuration
- * has another time). Short only for as long as a node is to be missed: on a busy machine others may
- * be. */
+/* Changes the node timeout now (it starts at 4 s, unless the configuration sets it). Make it short
+ * only while a node should be found missing, because on a busy machine others may be, too. */
 void cluster_set_timeout(Cluster *cluster, int ms);
 /* The slot of a key, and the index of the node that owned a slot at the start. */
 int cluster_slot(Cluster *cluster, const char *key);
@@ -39,10 +38,9 @@ void cluster_close_slot(Cluster *cluster, int slot, int owner);
 /* Moves what is left in the slot, then ends the migration. */
 void cluster_finish_slot(Cluster *cluster, int slot, int from, int to);
 
-/* Starts redis-cli with arguments; the first word after it is up to the caller. Output goes to a
- * file that is shown if it fails. */
+/* Starts redis-cli with these arguments. Its output goes to a file, which is shown if it fails. */
 pid_t cluster_cli(Cluster *cluster, const char *const *arguments);
-/* Whether the process has ended; *ok tells whether well. */
+/* Whether the process has ended; *ok is whether it succeeded. */
 bool cluster_cli_ended(Cluster *cluster, pid_t pid, bool *ok);
 
 /* All shard keys in a node's keyspace, or those of one filter: NULL-terminated, freed after the
@@ -69,15 +67,15 @@ void router_free(Router *router);
  * test has failed. */
 redisReply *router_argv(Router *router, int argc, const char **argv, const size_t *lens);
 redisReply *router_command(Router *router, const char *format, ...);
-/* Waits until the sweeper of every node that serves slots has gone through all its work since the
- * call: whatever it must not do, it had its chance. Each is given two small filters to remove, one
- * after the other. */
+/* Waits until the sweeper of every node that serves slots has gone through all its work, so that
+ * anything it does wrong has happened by then. Gives each two small filters to remove, one after
+ * the other. */
 void cluster_wait_sweepers(Router *router);
 /* Like command_batches. */
 long long router_batches(Router *router, const char *name, const char *key, const char *prefix,
                          long long first, long long n);
-/* Makes a filter of some thirty shards of 4096 bytes, full of items prefix0 ..; and asks it for
- * them, and for others. */
+/* Creates a filter of some thirty shards of 4096 bytes, full of items prefix0 ..; and checks these
+ * items, and others. */
 void cluster_fill(Router *router, const char *name, const char *prefix);
 void cluster_check(Router *router, const char *name, const char *prefix);
 /* The text of the reply. Freed after the test. */

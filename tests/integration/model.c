@@ -424,7 +424,7 @@ static bool is_full(const Value *value) {
            (value->window ? value->slices[0].nitems : value->card) >= value->capacity;
 }
 
-/* How many items each slice of a union has, only the server knows. */
+/* Only the server knows how many items each slice of a union has. */
 static bool is_uncertain(const Value *value) {
     return value->merged && value->window && value->fixed;
 }
@@ -537,8 +537,8 @@ static void unite_slices(Value *to, const Value *from) {
     }
 }
 
-/* Seeds are random: only a copy, or what was a copy once, can be united with another filter. Which
- * of them that is, the server says. */
+/* Seeds are random, so a filter can be united only with a copy, or with what was once a copy. The
+ * server says whether two filters are. */
 static bool judge_merge(Judge *judge, Value *to, const Value *from, const redisReply *r) {
     if (to->kind == STRING || from->kind == STRING) return expect_error(judge, r, "WRONGTYPE");
     if (from->kind == NOTHING) return expect_error(judge, r, "ERR not found");

@@ -125,7 +125,7 @@ Op op_draw(uint64_t *random);
 Op op_draw_simple(uint64_t *random);
 /* The command of a simple operation (or of OP_EXPIRE_SOON or OP_MERGE). */
 void op_command(const Model *model, const Op *op, Args *args);
-/* Compares the reply with the model and carries the model on. False, with the reason, if it is
+/* Compares the reply with the model and updates the model. False, with the reason, if the reply is
  * wrong. */
 bool op_apply(Model *model, const Op *op, const redisReply *reply, char *why, size_t room);
 /* The command as text, for people. */

@@ -1,5 +1,5 @@
-/* A stand-in for a primary: a server under test follows it, and does what it sends. The only way,
- * besides files, to send the commands that no client may. */
+/* A stand-in for a primary: a server under test follows it and runs the commands that it sends.
+ * Besides files, this is the only way to send commands that clients may not. */
 #ifndef PRIMARY_H
 #define PRIMARY_H
 
@@ -17,10 +17,10 @@ Primary primary_start(Server *replica);
 /* Makes the server follow a primary whose snapshot breaks off, waits until it has tried again, and
  * ends that. */
 void primary_that_breaks_off(Server *replica);
-/* Sends a command, as for hiredis, and waits until the replica has run it. What it answers nobody
- * hears. */
+/* Sends a command, written as for hiredis, and waits until the replica has run it. There is no
+ * reply. */
 void primary_send(Primary *primary, const char *format, ...);
-/* The server is a primary again. */
+/* Makes the server a primary again. */
 void primary_stop(Primary *primary);
 
 #endif

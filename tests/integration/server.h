@@ -47,13 +47,13 @@ Server *server_start_with(const char *module_args, const char *config);
 bool server_refuses(const char *module_args, const char *config, const char *word, const char *file,
                     int line);
 
-/* For filters with a window it is this time, in milliseconds since 1970, on every server that the
- * test starts from now on: their clocks stand still. */
+/* Sets the time for filters with a window, in milliseconds since 1970, on every server that the
+ * test starts from now on. Their clocks stand still. */
 void server_clocks_begin_at(uint64_t ms);
 /* Sets the clock of such a server, which may be down. */
 void server_set_clock(Server *s, uint64_t ms);
 
-/* Stops the server and checks that it went as asked. The directory stays. */
+/* Stops the server and checks that it ended as requested. The directory stays. */
 void server_stop(Server *s, Stop how);
 /* Starts a stopped server again: same port, same directory. */
 void server_up(Server *s);
@@ -61,8 +61,8 @@ void server_up(Server *s);
  * same. */
 bool server_try_up(Server *s);
 void server_restart(Server *s, Stop how);
-/* The same while its replica stands still: that finds the new server at once, not at its next
- * attempt a second later. */
+/* The same while its replica is stopped. The replica then finds the new server at once, instead of
+ * at its next attempt a second later. */
 void server_restart_unseen(Server *s, Stop how, Server *replica);
 /* Takes effect at the next start. NULL leaves that part as it is. */
 void server_reconfigure(Server *s, const char *module_args, const char *config);

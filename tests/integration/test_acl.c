@@ -1,4 +1,4 @@
-/* Access rights: who may use a filter needs rights on its name alone, and has none on its
+/* Access rights: to use a filter, a user needs rights on its name only, and has none on its
  * shards. */
 #include "check.h"
 #include "client.h"
@@ -82,7 +82,7 @@ TEST(read_only_and_write_only_keys) {
     EXPECT(reader, "-NOPERM...", "BF.HEAL seen");
     Client *writer = user(s, "writer", "%%W~seen +@all");
     EXPECT(writer, "-NOPERM...", "BF.EXISTS seen a");
-    EXPECT(writer, "-NOPERM...", "BF.ADD seen a"); /* its answer tells whether "a" was seen */
+    EXPECT(writer, "-NOPERM...", "BF.ADD seen a"); /* its answer shows whether "a" was seen */
     EXPECT(writer, "-ERR item exists", "BF.RESERVE seen 0.01 100");
 }
 

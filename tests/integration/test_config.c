@@ -101,7 +101,7 @@ TEST(config_set_takes_effect_at_once) {
     check_effect(c, "0.01", "100", "2", "7340032");
 }
 
-/* BF.RESERVE and BF.PLAN take from the settings what they are not told. */
+/* BF.RESERVE and BF.PLAN take from the settings what their arguments leave out. */
 TEST(reserve_and_plan_use_the_settings_too) {
     Client *c = server_start(NULL)->client;
     EXPECT(c, "+OK", "CONFIG SET bf.expansion 7 bf.shard-size 8kb");

@@ -1,5 +1,5 @@
-/* Somebody laid hands on the shards. Whatever was done to them: an error that says which shard and
- * how much it held, never a wrong answer, never a crash, and the rest of the filter goes on. */
+/* Damaged shards. Whatever was done to them, the error says which shard it is and how much it held.
+ * There is never a wrong answer or a crash, and the rest of the filter keeps working. */
 #include "audit.h"
 #include "check.h"
 #include "client.h"
@@ -22,7 +22,7 @@ static const char *shard_of(Client *c, const char *name, unsigned n) {
     return n < shards->elements ? shards->element[n]->element[1]->str : "";
 }
 
-/* Asks for every item by itself. Returns how many can't be answered; all others must be known. */
+/* Checks every item by itself. Returns how many can't be answered; all others must be known. */
 static int unanswered(Client *c, const char *filter, const char *lost) {
     int n = 0;
     for (int i = 0; i < NITEMS; i++) {
@@ -58,7 +58,7 @@ static void check_damaged_writes(Client *c, const char *lost, int in_lost, int e
     }
 }
 
-/* One shard of k is as `state` says; all that follows from that. */
+/* Checks everything that follows from one shard of k being as `state` says. */
 static void check_damaged(Client *c, const char *lost, const char *state, bool writable) {
     CHECK_RANGE(unanswered(c, "k", lost), NITEMS / NSHARDS / 2, NITEMS / NSHARDS * 2);
     int in_lost, elsewhere;

@@ -1,5 +1,5 @@
-/* What the server tells of the commands: COMMAND DOCS, INFO and GETKEYS, and the help of redis-cli
- * that is made of them. */
+/* What the server says about the commands: COMMAND DOCS, INFO and GETKEYS, and the help of
+ * redis-cli, which is made from them. */
 #include "check.h"
 #include "client.h"
 

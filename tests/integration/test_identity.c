@@ -177,7 +177,7 @@ TEST(replicas_and_replay_agree_on_ids) {
     CHECK_SAME_SNAPSHOT(before, snapshot_take(replica));
 }
 
-/* The id is told ahead of the command, and only of a command that did something. */
+/* The id is sent before the command, and only if the command did something. */
 TEST(ids_are_told_ahead) {
     Server *s = server_start(NULL);
     const redisReply *dump = whole_dump();
@@ -197,7 +197,7 @@ TEST(ids_are_told_ahead) {
     CHECK(!strstr(stream_read(stream), "NEXTID"));
 }
 
-/* An id that was told and not used is not used later for something else. */
+/* An id that was sent but not used is not used later for something else. */
 TEST(told_ids_are_for_one_name) {
     Server *s = server_start("replica-read-only no");
     Primary primary = primary_start(s);
@@ -220,8 +220,8 @@ TEST(told_ids_are_for_one_name) {
 
 /* ---- filters that leave, and filters that only seem to ---- */
 
-/* Packed and renamed in one moment, a filter was taken for one that MIGRATE takes away, for
- * good. */
+/* Regression: a filter that was dumped and renamed at the same moment was permanently taken for one
+ * that MIGRATE moves away. */
 TEST(a_dumped_and_renamed_filter_is_removed_with_its_shards) {
     Cluster *cluster = cluster_start(2, true, NULL);
     REQUIRE(cluster);

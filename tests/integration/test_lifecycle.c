@@ -230,8 +230,8 @@ TEST(snapshot_of_half_a_cleanup) {
 
 /* ---- crashes between death and clean-up ---- */
 
-/* Deletes k and keeps the sweeper from coming. A server must not write while its clients are
- * paused, and used to end itself when the sweeper did. */
+/* Deletes k and keeps the sweeper from running, by pausing clients. A server must not write while
+ * its clients are paused; it used to abort when the sweeper did. */
 static void delete_and_hold(Server *s) {
     Client *c = s->client;
     EXPECT(c, "+OK", "MULTI");
@@ -551,8 +551,9 @@ TEST(dump_and_restore) {
     CHECK_TIDY(another);
 }
 
-/* The id of a restored filter was told to the replica once more with the event of a string that got
- * the same name in another database. After a promotion the next filter of that name took it. */
+/* Regression: the id of a restored filter was sent to the replica a second time, with the event of
+ * a string that got the same name in another database. After a promotion the next filter of that
+ * name took it. */
 TEST(ids_are_told_once) {
     Pair pair = start_pair(NULL);
     Client *c = pair.primary->client, *r = pair.replica->client;
@@ -591,9 +592,9 @@ TEST(copied_and_restored_filters_are_two) {
     check_pair(pair, 3);
 }
 
-/* The number from which a restored filter's id comes must not start over with a restart, not even
- * from a rewritten AOF, nor be another on the replica: because of a RESTORE that came to nothing,
- * or of what the replica did before. */
+/* The number from which a restored filter's id is derived must not start over after a restart, not
+ * even from a rewritten AOF. Nor may it differ on the replica, neither because of a failed RESTORE
+ * nor because of what the replica did before. */
 TEST(restored_ids_are_new_and_the_same_everywhere) {
     const char *configs[] = {aof_plain, aof_preamble};
     for (int i = 0; i < 2; i++) {

@@ -34,9 +34,9 @@ static double used(Server *s) {
     return (double)server_info(s, "used_memory");
 }
 
-/* One command made strings as long as its items needed, whatever the limit: the server is asked for
- * memory only before a command starts. (Of our own shards, one command makes at most one of a layer
- * large. Adopted strings are made as long as SETBIT would make them.) */
+/* Regression: one command made strings as long as its items needed, whatever the limit, because the
+ * server checks its memory only before a command starts. (One command makes at most one of our own
+ * shards per layer large. Adopted strings become as long as SETBIT would make them.) */
 TEST(one_batch_does_not_outgrow_maxmemory) {
     Server *s = server_start("maxmemory 12mb\nmaxmemory-policy noeviction");
     Server *replica = server_start(NULL);

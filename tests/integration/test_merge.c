@@ -275,7 +275,7 @@ static const char *receive(Client *c) {
     return text;
 }
 
-/* Begins a union and stops all writing behind its first step. The server stands still while both
+/* Begins a union and stops all writing after its first step. The server is stopped while both
  * commands are sent, so it finds them together and runs no timer in between. */
 static void begin(Server *s, Client *waiting, const char *line) {
     kill(s->pid, SIGSTOP);
@@ -321,7 +321,7 @@ TEST(others_are_served_meanwhile) {
     check_has(c, "a", "during", n);
     server_wait_for_replica(s, replica);
     CHECK_SAME_DATA(s, replica);
-    /* What came to a source later, a second command brings. */
+    /* Items that were added to a source later are merged by a second command. */
     CHECK(command_int(c, "BF.MERGE c a") >= count);
     check_has(c, "c", "during", n);
     EXPECT(c, "*2 :1 :1", "BF.MEXISTS c late1 late2");

@@ -375,7 +375,7 @@ static bool ask_each(World *world, const Value *value, const char *name, bool *l
 static bool forget_lost(World *world, Value *value, const char *name, const bool *lost) {
     bool ok = true;
     for (int i = 0; i < NITEMS && ok; i++) {
-        /* Of a slice that is over nobody can ask, and it may count again if the clock is set
+        /* A slice that is over can't be checked, and it may count again if the clock is set
          * back. */
         if (value->window && !value_contains(value, i)) value_set(value, i, false);
         if (!value_contains(value, i) || !lost[i]) continue;
@@ -634,8 +634,8 @@ static void stop(World *world) {
     model_free(&world->model);
 }
 
-/* Runs the first nops operations of a seed. True if all was right; else world tells what was
- * not. */
+/* Runs the first nops operations of a seed. True if all was right; otherwise `world` says what was
+ * wrong. */
 static bool run(World *world, uint64_t seed, unsigned nops) {
     const unsigned nfailures = check_failures();
     start(world, seed);

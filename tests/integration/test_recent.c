@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* f contains x, g does not, and f was just asked for. */
+/* f contains x, g does not, and f was just used. */
 static void prepare(Client *c) {
     command(c, "FLUSHALL");
     EXPECT(c, "*1 :1", "BF.INSERT f SEED 1 ITEMS x");

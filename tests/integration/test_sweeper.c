@@ -1,6 +1,6 @@
-/* How much the sweeper does to remove what filters leave behind, counted, not timed: names looked
- * up, calls, runs. That all of it goes, and nothing else, is test_lifecycle's. And BF.SHARDS in
- * parts. */
+/* How much the sweeper does to remove what filters leave behind, counted rather than timed: names
+ * looked up, calls, runs. test_lifecycle.c tests that it removes all of that and nothing else. Also
+ * BF.SHARDS in parts. */
 #include "audit.h"
 #include "check.h"
 #include "client.h"
@@ -239,8 +239,8 @@ TEST(a_replica_waits) {
 
 /* ---- clusters ---- */
 
-/* The state of the slots is not asked for where the server answers a simple call. This was once for
- * each item whose string does not exist. */
+/* The state of the slots is not queried if a simpler call to the server is enough. It used to be
+ * queried for each item whose string does not exist. */
 TEST(cluster_nodes_is_not_read_in_peace) {
     Cluster *cluster = cluster_start(2, false, NULL);
     REQUIRE(cluster);

@@ -116,8 +116,8 @@ static void wait_for_sweeper(Server *s) {
 
 /* ---- BF.DESCRIPTOR ---- */
 
-/* It used to be taken from anybody who may use filters: a way to read and write every string of the
- * server. */
+/* It used to be accepted from anybody who may use filters, which was a way to read and write every
+ * string of the server. */
 TEST(no_client_can_set_a_descriptor) {
     Server *s = server_start(config_with_caller(""));
     struct descriptor *descriptor = forged_adoption("seen1", "secret", false);
@@ -144,7 +144,7 @@ TEST(no_client_can_set_a_descriptor) {
     descriptor_free(descriptor);
 }
 
-/* Whoever is allowed everything is refused by the command itself: in a transaction, by a script, by
+/* Even users with all rights are refused, by the command itself: in a transaction, by a script, by
  * another module. */
 TEST(internal_commands_are_refused_by_themselves) {
     Server *s = server_start(config_with_caller(""));

@@ -243,7 +243,7 @@ static void check_copies(int nitems) {
     server_wait_for_replica(s, replica);
     CHECK_SAME_DATA(s, replica);
     CHECK_TIDY(s);
-    /* What all of them counted together, they take away together. */
+    /* The statistics go down again by what all of them had added. */
     EXPECT(c, "+OK", "FLUSHALL");
     EXPECT(c, ":1", "BF.ADD k x");
     CHECK_INT(server_info(s, "bf_shards"), 1);

@@ -22,27 +22,27 @@ struct memory {
     size_t ngrown;   /* how often the filter has grown */
 };
 
-/* A filter of its own, made for these options. */
+/* Creates a filter with these options. */
 struct memory *memory_new(const struct filter_options *options);
 void memory_free(struct memory *memory);
 
 /* The string of a shard. */
 struct string *memory_string(struct memory *memory, uint32_t layer, uint32_t number);
 
-/* Adds or asks for items named prefix and a number, first … first + n - 1, in one batch; returns
- * how many were new, or -1 if a shard was lost. */
+/* Add or check the items prefix<first> … prefix<first + n - 1> in one batch. Both return how many
+ * were new, or -1 if a shard was lost. */
 long memory_add(struct memory *memory, const char *prefix, uint64_t first, size_t n);
 long memory_count_new(struct memory *memory, const char *prefix, uint64_t first, size_t n);
 
-/* It is `now`: a filter with a window turns if something is to be added, as before a command of the
- * module; else what is over is not asked any more. Both last until the next call. */
+/* Set the time, until the next call. Before adding, memory_turn turns a filter with a window as a
+ * command of the module would. Before checking, memory_ask_at leaves out slices that are over. */
 bool memory_turn(struct memory *memory, uint64_t now_ms, bool drops);
 void memory_ask_at(struct memory *memory, uint64_t now_ms);
 
 /* Closes what a test opened itself through memory->access. */
 void memory_end(struct memory *memory);
 
-/* What the supplier was told in all: strings, bytes, lost. */
+/* Sums of what the supplier's `count` was called with: strings, bytes, lost. */
 extern int64_t memory_nstrings, memory_nbytes, memory_nlost;
 
 #endif

@@ -2,7 +2,7 @@
 #ifndef SCARCE_H
 #define SCARCE_H
 
-/* From now on so many allocations succeed; all that follow fail, but for those that may not. */
+/* From now on n allocations succeed. All later ones fail, except those that must not. */
 void scarce_begin(int nallocations);
 /* The core has its usual allocator again. */
 void scarce_end(void);

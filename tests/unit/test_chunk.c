@@ -43,8 +43,8 @@ static void create(struct layer *layer, uint32_t shard) {
     layer->nstored += 55 + layout_shard_bytes(&layer->layout);
 }
 
-/* Three layers: small shards of which every third is missing; one of three parts, the last one
- * short; none created. */
+/* Three layers. The first has small shards, every third missing. The second has a shard of three
+ * parts, the last one short. The third has no shard created. */
 static struct memory example_with(uint64_t id, uint32_t nblocks) {
     struct memory memory = {.descriptor = descriptor_new("tag", 3)};
     struct descriptor *d = memory.descriptor;
@@ -286,8 +286,9 @@ TEST(iterators_of_another_or_grown_filter_are_unknown) {
     memory_free(&other);
 }
 
-/* Positions shift when the oldest layers go, which needs no new one if the clock was set back; and
- * a slice that goes on counts from a later time than the header of the dump says. */
+/* Positions shift when the oldest layers are dropped, which can happen without a new layer if the
+ * clock was set back. And a slice that continues has a later time than the header of the dump
+ * says. */
 TEST(iterators_of_a_filter_that_has_turned_are_unknown) {
     struct memory source = example(1);
     struct descriptor *d = source.descriptor;
@@ -415,7 +416,7 @@ TEST(forged_chunks_are_refused_or_harmless) {
     memory_free(&source);
 }
 
-/* A part may not make the target allocate what it does not bring: shards come whole, in order. */
+/* A part must not make the target allocate more than it contains: shards arrive whole, in order. */
 TEST(parts_out_of_place_are_refused) {
     struct memory source = example(1), target = {0};
     struct descriptor *d = source.descriptor;

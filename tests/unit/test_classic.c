@@ -322,7 +322,7 @@ TEST(bad_headers_are_refused_with_the_reason) {
     }
 }
 
-/* Such a header is 73 bytes long. It may describe what it likes, but not make us allocate it. */
+/* Such a header is 73 bytes long. Whatever size it claims, we must not allocate that much. */
 TEST(huge_claims_cost_nothing) {
     uint8_t header[73];
     const char *problem;

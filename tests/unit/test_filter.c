@@ -95,7 +95,8 @@ TEST(shards_turn_and_forget_nothing) {
     memory_free(memory);
 }
 
-/* What a bitmap would hold is what it holds after the turn: the same items make the same bits. */
+/* After the turn, the bitmap has the bits that it would have without a table: the same items make
+ * the same bits. */
 TEST(a_turned_shard_is_the_bitmap_of_its_items) {
     const struct filter_options options = {.error = 1e-3,
                                            .capacity = 100000,
@@ -128,7 +129,7 @@ TEST(a_turned_shard_is_the_bitmap_of_its_items) {
     memory_free(memory);
 }
 
-/* Whoever applies only what was new, in the same commands, comes to the same bytes: replicas and
+/* Applying only the new items, in the same commands, gives the same bytes, as on replicas and from
  * the AOF. */
 TEST(a_replica_turns_at_the_same_item) {
     const struct filter_options options = {.error = 1e-4,
@@ -141,7 +142,7 @@ TEST(a_replica_turns_at_the_same_item) {
     struct memory *replica = memory_new(&options);
     replica->repeats = true;
     for (uint64_t first = 0; first < 90000; first += 300) {
-        /* Half of the batch is known: the replica is told the rest alone. */
+        /* Half of the batch is known: the replica gets only the rest. */
         const uint64_t from = first < 300 ? 0 : first - 300;
         memory_add(primary, "u", from, (size_t)(first + 300 - from));
         memory_add(replica, "u", first, 300);
@@ -418,8 +419,8 @@ TEST(a_sound_young_body_is_taken_as_it_is) {
 
 /* ---- what the turn must not change ---- */
 
-/* The item with which a shard turns may find all its bits set by others. It was not in the table,
- * so it is new: were it taken for known, replicas would not be told of it and not turn the
+/* The item that makes a shard turn may find all its bits set by others. It was not in the table, so
+ * it is new. If it counted as known, it would not be sent to replicas, and they would not turn the
  * shard. */
 TEST(the_item_that_turns_a_shard_is_new) {
     const struct filter_options options = {.error = 0.25,
@@ -454,7 +455,7 @@ TEST(the_item_that_turns_a_shard_is_new) {
     memory_free(memory);
 }
 
-/* ---- items that somebody chose ---- */
+/* ---- items chosen by an attacker ---- */
 
 static bool shard_has(const struct memory *memory, const struct shard *shard, uint32_t block,
                       uint64_t bits) {
@@ -464,7 +465,7 @@ static bool shard_has(const struct memory *memory, const struct shard *shard, ui
                : layout_test(layout, shard->body + block * layout_block_bytes(layout), bits);
 }
 
-/* All of them want the same entry: the shard turns before searches get long. */
+/* All items hash to the same entry: the shard turns before searches get long. */
 TEST(items_aimed_at_one_entry_make_a_shard_turn) {
     struct memory *memory = memory_new(&billion);
     struct shard *shard = access_create(&memory->access, 0, 0);
@@ -501,8 +502,8 @@ TEST(a_table_that_can_not_be_doubled_turns) {
 
 /* ---- counts ---- */
 
-/* Somebody puts back an old state of a string, again and again: the count of bytes is wrong then,
- * but never so wrong that the descriptor could not be read again. */
+/* An old state of a string is put back again and again. The count of bytes becomes wrong, but never
+ * so wrong that the descriptor can't be read. */
 TEST(old_strings_put_back_do_not_spoil_the_descriptor) {
     const struct filter_options options = {.error = 1e-3,
                                            .capacity = 100000,
@@ -530,7 +531,7 @@ TEST(old_strings_put_back_do_not_spoil_the_descriptor) {
     memory_free(memory);
 }
 
-/* Tables are one part of a dump, however large the shard is and however long it had to wait. */
+/* In a dump a table is a single part, however large the shard is and however long it waited. */
 TEST(a_table_is_never_longer_than_a_part_of_a_dump) {
     for (uint32_t nblocks = 512; nblocks <= 4u << 20; nblocks *= 2) {
         const struct layout layout = {

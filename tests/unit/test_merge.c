@@ -27,7 +27,7 @@ static struct memory *filled(const struct filter_options *options, const char *p
     return memory;
 }
 
-/* Unites all that there is, in pieces of so many blocks, and counts as the store does. */
+/* Unites two filters completely, in pieces of this many blocks, and counts as the store does. */
 static bool unite_in_pieces(struct memory *to, struct memory *from, uint32_t piece) {
     struct descriptor *into = to->access.descriptor, *of = from->access.descriptor;
     char problem[320];
@@ -56,7 +56,7 @@ static bool unite(struct memory *to, struct memory *from) {
     return unite_in_pieces(to, from, UINT32_MAX);
 }
 
-/* What a descriptor says of the bytes of its strings is true. */
+/* Checks that the byte counts in a descriptor are those of its strings. */
 static void check_stored(struct memory *memory) {
     const struct descriptor *d = memory->access.descriptor;
     uint64_t nbytes = 0;
@@ -157,8 +157,8 @@ TEST(a_full_union_keeps_the_promise) {
     memory_free(from);
 }
 
-/* Layers belong together by their places; those that share a string, too. The destination gets what
- * it lacks, and grows on from there. */
+/* Layers are matched by position, including those that share a string. The destination gets the
+ * layers that it lacks, and grows on from there. */
 TEST(filters_that_have_grown) {
     static const size_t sizes[] = {50, 300, 3000, 50000};
     struct filter_options options = usual();
@@ -209,7 +209,7 @@ TEST(what_fails_changes_nothing) {
     memory_end(to);
     memory_end(from);
     CHECK(!gain.changed && gain.nitems == 0);
-    /* A replica that can't know the union gives its own shard up. */
+    /* A replica that can't compute the union marks its own shard as lost. */
     access_spoil(&same->access, 0, 1);
     CHECK_INT(access_check(&same->access, 0, 1), SHARD_FOREIGN);
     CHECK_INT(access_check(&same->access, 0, 0), SHARD_READY);
@@ -281,7 +281,7 @@ TEST(layers_of_other_kinds_are_refused) {
     }
 }
 
-/* Slices belong together by the moment at which they began. */
+/* Slices are matched by the time at which they began. */
 TEST(windows_unite_slice_by_slice) {
     struct filter_options options = usual();
     options.window = (struct window){.seconds = 4000, .nslices = 4, .capacity = 40000};
@@ -289,8 +289,8 @@ TEST(windows_unite_slice_by_slice) {
     char problem[320];
     struct descriptor *gone, *to = filter_new(&options, "to", 2),
                              *from = filter_new(&options, "from", 4);
-    /* Both turn at the same moments, but not always: what the destination lacks at its end it
-     * gets. */
+    /* Both turn at the same moments, but one may skip a turn. The destination gets the newest
+     * slices that it lacks. */
     REQUIRE(window_turn(from, options.now_ms + 1000000, true, &gone));
     REQUIRE(window_turn(from, options.now_ms + 2000000, true, &gone));
     CHECK(merge_extend(to, from, 0, problem, sizeof problem));
@@ -306,11 +306,12 @@ TEST(windows_unite_slice_by_slice) {
     CHECK_UINT(merge_target(to, from, 0), MERGE_NO_LAYER);
     CHECK_UINT(merge_target(to, from, 1), 0);
     CHECK_UINT(merge_target(to, from, 2), 1);
-    /* A slice can't be made behind one that has begun. */
+    /* A slice can't be inserted before one that has begun. */
     CHECK(merge_extend(to, from, 1, problem, sizeof problem));
     CHECK(!merge_extend(to, from, 0, problem, sizeof problem));
     CHECK_STR(problem, "the destination has no slice that began when one of the source did");
-    /* A new one like it has its slices, and none of its past. */
+    /* A new filter like it gets slices with the same times, but neither its items nor its layer
+     * numbers. */
     struct descriptor *like = merge_like(to, "like", 4, 9);
     REQUIRE(like);
     CHECK(merge_extend(like, to, 1, problem, sizeof problem));

@@ -14,8 +14,7 @@ static double bits_per_item(const struct layout *layout, uint64_t capacity) {
     return 8.0 * layout->nshards * (double)layout_shard_bytes(layout) / (double)capacity;
 }
 
-/* Whatever is asked for, what comes out must be something that a descriptor may hold, and must fit
- * the shard size. */
+/* Whatever the request, the result must be valid in a descriptor and fit the shard size. */
 static bool check_sound(const struct layout *layout, uint64_t capacity, double error,
                         uint64_t shard_bytes) {
     const uint64_t allocation = layout_shard_bytes(layout) + SIZING_SHARD_OVERHEAD;
@@ -83,9 +82,9 @@ TEST(small_filters_are_not_wasteful) {
     }
 }
 
-/* Items that were false positives when they came are not counted, so that more than the capacity
- * come until a filter is full: regression, a filter for 0.25 was wrong for 0.297 of all items
- * then. */
+/* Items that were false positives when added are not counted, so a filter gets more items than its
+ * capacity before it is full. Regression: a filter for 0.25 was then wrong for 0.297 of all
+ * items. */
 TEST(the_promise_holds_when_as_many_as_the_capacity_were_counted) {
     static const double errors[] = {0.25, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3};
     for (size_t i = 0; i < N(errors); i++) {
@@ -211,7 +210,7 @@ TEST(capacities_grow_by_the_expansion) {
     CHECK_UINT(sizing_next_capacity(SIZING_MAX_CAPACITY, 32768, 40), SIZING_MAX_CAPACITY);
     CHECK_UINT(sizing_next_capacity(SIZING_MAX_CAPACITY / 2, 2, 1), SIZING_MAX_CAPACITY);
     CHECK_UINT(sizing_next_capacity(SIZING_MAX_CAPACITY / 2 + 1, 2, 1), SIZING_MAX_CAPACITY);
-    /* Before the last layer is full, everything else has given out. */
+    /* Every other limit is reached before the last layer is full. */
     uint64_t capacity = 1;
     for (unsigned n = 1; n < SIZING_MAX_LAYERS; n++)
         capacity = sizing_next_capacity(capacity, 1, n);
@@ -278,8 +277,9 @@ TEST(layouts_that_need_not_be_tight) {
     CHECK(loose_bytes < tight_bytes);
 }
 
-/* What fits into one block has all of it, and takes as many probes as that is good for: with the
- * fewest that keep the promise, a filter for 3 items at 0.01 had one, and was wrong for 0.6%. */
+/* A filter that fits into one block uses all of it, and as many probes as improve the rate. With
+ * the fewest that keep the promise, a filter for 3 items at 0.01 had one, and was wrong for
+ * 0.6%. */
 TEST(one_block_is_used_for_what_it_can_do) {
     static const double errors[] = {0.1, 1e-2, 1e-3, 1e-4};
     struct layout layout;
@@ -326,8 +326,8 @@ TEST(shards_end_just_below_a_size_class) {
     CHECK_RANGE((double)layout_shard_bytes(&layout), 0.97 * (32 << 20), 32 << 20);
 }
 
-/* Plans are remembered, more than there is room for here: asked for again, in another order, they
- * are what they were. */
+/* Plans are cached. Here there are more than the cache can hold. Requested again in another order,
+ * they must be the same. */
 TEST(a_plan_is_the_same_when_asked_for_again) {
     enum { NPLANS = 300 };
     struct layout first[NPLANS], again;
@@ -340,7 +340,7 @@ TEST(a_plan_is_the_same_when_asked_for_again) {
             CHECK(again.nshards == first[i].nshards && again.nblocks == first[i].nblocks &&
                   again.block_log2 == first[i].block_log2 && again.nprobes == first[i].nprobes);
         }
-    /* What can't be done can't be done twice. */
+    /* An impossible plan fails the second time, too. */
     for (int i = 0; i < 2; i++)
         CHECK(!sizing_plan(SIZING_MAX_CAPACITY, 1e-15, 65536, true, &again) ==
               !sizing_plan(SIZING_MAX_CAPACITY, 1e-15, 65536, true, &first[0]));

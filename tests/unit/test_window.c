@@ -33,14 +33,14 @@ static struct descriptor *descriptor_of(const struct memory *memory) {
     return memory->access.descriptor;
 }
 
-/* Adds at this time; how many were new. */
+/* Adds items at this time. Returns how many were new. */
 static long add_at(struct memory *memory, uint64_t now_ms, const char *prefix, uint64_t first,
                    size_t n) {
     CHECK(memory_turn(memory, now_ms, true));
     return memory_add(memory, prefix, first, n);
 }
 
-/* Asks at this time; how many are known. */
+/* Checks items at this time. Returns how many are known. */
 static long known_at(struct memory *memory, uint64_t now_ms, const char *prefix, uint64_t first,
                      size_t n) {
     memory_ask_at(memory, now_ms);
@@ -62,7 +62,8 @@ static size_t count_slices(const struct descriptor *d) {
     return n;
 }
 
-/* What was stored is what the supplier and the descriptor believe, also after strings have gone. */
+/* Checks that the supplier's and the descriptor's counts are right, also after strings were
+ * removed. */
 static void check_sound(struct memory *memory) {
     const struct descriptor *d = descriptor_of(memory);
     uint64_t nbytes = 0;
@@ -95,7 +96,7 @@ TEST(pieces_of_time) {
     CHECK_UINT(window_piece_began(&window, 5, 4), 1);
     CHECK_UINT(window_piece_began(&window, 5, 5), 5);
     CHECK_UINT(window_piece_began(&window, 0, 1), 1);
-    /* What can't be cut evenly is cut generously: an item is never remembered for less. */
+    /* A window that can't be cut evenly is rounded up: no item is remembered for less. */
     window.seconds = 1;
     window.nslices = 7;
     CHECK_UINT(window_slice_ms(&window), 143);
@@ -461,8 +462,8 @@ TEST(room_for_chance) {
     CHECK(window_slice_error(0.09, NULL) == 0.09);
 }
 
-/* Bursts in every other of many slices, each far more than the slice was made for: there are not
- * layers enough for all of them. Nothing is refused, nothing forgotten early. */
+/* Bursts in every other of many slices, each far larger than the slice was made for, so that there
+ * are not enough layers for all. Nothing is refused, nothing forgotten early. */
 TEST(slices_that_grow_so_much_that_there_are_too_many_layers) {
     struct filter_options options = hour(32 * 20, 2);
     options.window.nslices = 32;
@@ -599,7 +600,7 @@ TEST(a_turn_without_memory_changes_nothing) {
     CHECK_INT(nfailed, 5);
 }
 
-/* A shard of a slice that is over may be lost: nobody asks it. */
+/* A lost shard of a slice that is over does no harm: it is not searched. */
 TEST(a_lost_string_of_a_slice_that_is_over) {
     const struct filter_options options = hour(400, 2);
     struct memory *memory = memory_new(&options);
@@ -746,8 +747,8 @@ TEST(windows_agree_with_an_exact_model) {
 
 /* ---- the promise ---- */
 
-/* The rate of false positives of a window that is full, over several turns, asked at the end of a
- * piece: then SLICES + 1 slices are as full as they get. */
+/* The false-positive rate of a full window over several turns. It is measured at the end of a
+ * piece, when SLICES + 1 slices are as full as they get. */
 static void check_rate(double error, uint32_t nslices, uint32_t expansion, uint64_t seed,
                        bool more_than_reserved) {
     enum { ITEMS = 100000, ASKED = 100000, SIGMAS = 4 };
@@ -789,9 +790,9 @@ TEST(a_full_window_keeps_the_promise) {
     check_rate(0.01, 24, 0, 5, false);
 }
 
-/* Every item of several windows, asked at the last moment at which it must be known, and at the
- * first at which it must be forgotten; and others that were never added, while the window is at its
- * fullest. Items that came when they were taken for known, by chance, were not added. */
+/* Checks every item of several windows at the last moment at which it must be known, and at the
+ * first at which it must be forgotten. Also checks items that were never added while the window is
+ * at its fullest. Items that were false positives when they came were not added. */
 static void remember_all(double error, uint64_t share) {
     enum { NSLICES = 8, NPIECES = 32, PART = 1000 };
     struct filter_options options = hour(share * NSLICES, 0);
