@@ -82,7 +82,7 @@ def urgent(command, share=0.9):
 
 
 def deadline(share):
-    """It has this share of a core in every period, whoever else wants it."""
+    """Gives the process this share of a core in every period, whatever else is running."""
     return [
         "chrt",
         "--reset-on-fork",

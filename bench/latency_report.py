@@ -53,7 +53,7 @@ def yardstick_us(data: Figures) -> Optional[float]:
 
 
 def idle_us(data: Figures) -> Optional[float]:
-    """The longest wait when nothing happens: what is shorter can't be told apart."""
+    """The longest wait when nothing happens. Shorter waits can't be distinguished from it."""
     waits = [
         group["cases"][YARDSTICK[2]]["setrange"]["ping_us"]
         for group in groups(data).values()

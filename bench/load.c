@@ -30,7 +30,7 @@ enum {
     STALL_SECONDS = 120, /* a server silent for this long has failed */
 };
 
-/* The run as asked for. */
+/* What the command line specifies. */
 struct options {
     int port;             /* of the server on 127.0.0.1 */
     int pid;              /* of the server */

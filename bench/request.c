@@ -46,8 +46,8 @@ static const char script_exists[] =
     "end "
     "return out";
 
-/* A filter per day, the newest first. Days are asked only for items that no newer one knows, as a
- * careful user would. */
+/* A filter per day, the newest first. An older day is checked only for items that no newer one
+ * knows, as a careful user would do. */
 #define DAYS_ASK                                                                                   \
     "local left, out = ARGV, {} "                                                                  \
     "local at = {} "                                                                               \

@@ -54,7 +54,7 @@ class Scene:
 
 
 class Way:
-    """One way to remember for a window: a server, filled, and how it is asked."""
+    """One way to remember items for a window: a filled server, and how to query it."""
 
     round_trips = 1  # to add an item and know whether it was new
 

@@ -56,7 +56,7 @@ static struct node *node_at(struct cluster *cluster, const struct node *teller, 
     return node;
 }
 
-/* Where nothing is known, a node that seems to be alive will tell. */
+/* The node that owns a slot. If that is unknown, a node that seems to be alive. */
 static struct node *owner_of(const struct cluster *cluster, int slot) {
     struct node *best = cluster->nodes[0];
     if (cluster->single) return best;
@@ -66,7 +66,8 @@ static struct node *owner_of(const struct cluster *cluster, int slot) {
     return best;
 }
 
-/* Its slots are not known any more: somebody else will have them, or tell who has. */
+/* Marks a node as down and forgets which slots it owns. Another node will have them, or say which
+ * one does. */
 static void give_up(struct cluster *cluster, struct node *node) {
     if (node->down) return;
     node->down = true;
@@ -115,7 +116,7 @@ static bool ask_for_slots(struct cluster *cluster, struct node *node) {
         memset(cluster->owners, 0, sizeof cluster->owners);
         for (size_t i = 0; i < reply->elements; i++) take_range(cluster, node, reply->element[i]);
     }
-    /* Any other error, such as that of a user who may not ask: then redirections tell. */
+    /* After any other error, such as missing rights, redirections show who owns a slot. */
     cluster->single =
         reply->type == REDIS_REPLY_ERROR && strstr(reply->str, "cluster support disabled") != NULL;
     freeReplyObject(reply);

@@ -20,7 +20,7 @@
 #define PATIENCE_S    10
 
 volatile sig_atomic_t connection_stop = 0;
-/* For connection_cut(): the socket that is waited for, and whether nothing shall be waited for. */
+/* For connection_cut(): the socket that is being waited for, and whether waiting must end. */
 static volatile sig_atomic_t awaited = -1, is_cut = 0;
 
 const char connection_usage[] =

@@ -112,7 +112,7 @@ bool connection_redirection(const redisReply *reply, char *host, size_t nhost, i
 /* Says why, and waits a while before the next attempt; less if the server answers at all. */
 void connection_pause(const char *why, int nattempts, bool alive);
 
-/* For a signal handler: an answer that is being waited for shall not be waited for any longer. */
+/* For a signal handler: stops waiting for an answer. */
 void connection_cut(void);
 
 #endif

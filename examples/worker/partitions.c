@@ -215,7 +215,7 @@ static void sort_lines(struct partitions *partitions, const char **lines, const 
     starts[0] = 0;
 }
 
-/* A BF.INSERT for each partition that has lines; `which` tells whose it is. */
+/* Makes a BF.INSERT for each partition that has lines; `which` says for which partition. */
 static size_t make_requests(struct partitions *partitions, const char **lines,
                             const size_t *lengths, unsigned *which) {
     const char **argv = partitions->argv;

@@ -1,5 +1,5 @@
-/* partitions: a partitioned filter on a cluster or a single server: opened as its plan says, and
- * asked for many lines at once. */
+/* partitions: a partitioned filter on a cluster or a single server. It is opened as its plan says,
+ * and checks many lines at once. */
 #ifndef PARTITIONS_H
 #define PARTITIONS_H
 

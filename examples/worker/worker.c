@@ -179,8 +179,8 @@ static void print_line(struct worker *worker, size_t i) {
     worker->nprinted++;
 }
 
-/* Room for all lines of a batch, before they are asked for: later it would be too late to find that
- * there is none. */
+/* Allocates room for all lines of a batch before they are sent. Afterwards it would be too late to
+ * find that memory is short. */
 static void make_room(struct worker *worker) {
     size_t need = 0;
     for (size_t i = 0; i < worker->nlines; i++) need += worker->lengths[HEAD + i] + 1;
@@ -251,7 +251,7 @@ static void take_new(struct worker *worker, size_t i, bool doubtful) {
     worker->totals.ndoubtful += doubtful;
 }
 
-/* Prints a line if it is new, or might be. False if it was not asked for, and never will be. */
+/* Prints a line if it is new, or might be. False if it was not sent, and never will be. */
 static bool take_answer(struct worker *worker, size_t i) {
     const struct answer *answer = &worker->answers[i];
     if (answer->verdict == UNANSWERED && !answer->doubtful) return false;

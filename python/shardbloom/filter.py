@@ -84,7 +84,7 @@ class Filter:
     slices      into which the window is cut; the server's default if None
     sliding     adding a known item makes it young again
     on_created  is called with this object whenever it has found no filter and created one;
-                nvanished tells whether it had been there before
+                nvanished says whether it had been there before
     batch       items in one command
 
     The filter is created by create() or by the first add.

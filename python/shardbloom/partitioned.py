@@ -1,7 +1,7 @@
 """One filter over a cluster: many ordinary filters, its partitions, each on the node that has its
 slot.
 
-docs/partitions.md tells the form and the rules. This is a client for it: it divides a batch by
+docs/partitions.md has the form and the rules. This is a client for it: it divides a batch by
 partition and node, asks all nodes at the same time, follows keys to where they are, and says of
 each item whether the answer is known.
 
@@ -53,7 +53,7 @@ class PartitionedFilter:
     error          promised rate of false positives
     options        further words for BF.RESERVE: ("EXPANSION", 4), ("NONSCALING",)
     on_created     is called with this object whenever it has made the filter or a part of it;
-                   nvanished tells whether that had been there before
+                   nvanished says whether that had been there before
     batch          items that are sent before answers are awaited, to all partitions together
     patience       seconds until what has not been done is given up
     wait_replicas  an item counts as stored when so many replicas have confirmed it (WAIT)
@@ -274,7 +274,7 @@ class PartitionedFilter:
         plan = self._read_plan() or self.plan
         if plan is None:
             return False
-        # The plan goes last: if this is interrupted, it still tells which partitions there are.
+        # The plan goes last: if this is interrupted, it still says which partitions there are.
         requests = [Request(key, ("UNLINK", key)) for key in self.keys]
         self.servers.exchange(requests)
         found = sum(request.result() for request in requests)
@@ -448,7 +448,7 @@ def exists(reply: Any) -> bool:
 
 
 def graver(before: Optional[Exception], now: Exception) -> Exception:
-    """Of two failures the one to tell: after a lost connection, items may have been added."""
+    """Which of two failures to report: after a lost connection, items may have been added."""
     return now if before is None or unreachable(now) and not unreachable(before) else before
 
 

@@ -31,7 +31,7 @@ Name = Tuple[int, bytes]  # database, key
 
 @dataclasses.dataclass
 class LayerState:
-    """One layer. What the descriptor would tell is None if it could not be read."""
+    """One layer. Fields from the descriptor are None if it could not be read."""
 
     number: int = 0  # in the names of its shards
     age: Optional[float] = None  # of a filter with a window: seconds since its slice began
@@ -163,8 +163,8 @@ def state_from(db: int, key: bytes, info: Any, shards: Any, raw: Any) -> Optiona
 def layer_states(
     descriptor: Optional[Descriptor], nlayers: int, shards: List[Dict[str, Any]], age: Optional[int]
 ) -> List[LayerState]:
-    """All layers that count, of which the server says that there are nlayers. Those before them
-    are of slices that are over.
+    """All layers that count. The server says that there are nlayers of them. Those before them
+    belong to slices that are over.
     """
     if not descriptor:
         first = min((shard["layer"] for shard in shards), default=0) if age is not None else 0
@@ -212,7 +212,7 @@ def layer_state(layer: Optional[Layer], shards: List[Dict[str, Any]]) -> LayerSt
 
 
 def mean(numbers: Iterable[Optional[float]], n: int) -> Optional[float]:
-    """Of n numbers, of which those that are not given are 0; None if one is not known."""
+    """The mean of n numbers. Those that are not given are 0. None if one is not known."""
     known = list(numbers)
     return None if None in known else math.fsum(number or 0 for number in known) / n
 
@@ -220,7 +220,7 @@ def mean(numbers: Iterable[Optional[float]], n: int) -> Optional[float]:
 def whole_of(
     db: int, key: bytes, plan: Plan, found: Dict[bytes, FilterState], all_seen: bool
 ) -> FilterState:
-    """The partitions as one filter. An item is asked of one of them: rates are means."""
+    """The partitions as one filter. Each item belongs to one of them, so rates are means."""
     keys = [one for one in partition_keys(key, plan.npartitions) if one in found]
     parts = [found[one] for one in keys]
     whole = FilterState(db, shown(key), partitions=plan.npartitions, parts=parts)
@@ -246,7 +246,7 @@ def whole_of(
 
 
 def layer_of_all(layers: List[LayerState], nparts: int) -> LayerState:
-    """The layers with the same number of all partitions, of which some may have fewer."""
+    """The layers of all partitions that have the same number. Some partitions may lack it."""
 
     def common(field: str) -> Any:
         values = {getattr(layer, field) for layer in layers}
@@ -277,8 +277,8 @@ class Survey:
     """Looks at all filters, again and again; what it sees is in filters, totals and so on.
 
     steps() is one look, in steps of a round trip each, so that a live view of 300,000 filters stays
-    responsive. Which filters there are is asked with SCAN the first time, and again when the totals
-    or a missing filter tell that it has changed.
+    responsive. Filters are found with SCAN the first time, and again when the totals or a missing
+    filter show that there are others now.
     """
 
     def __init__(self, servers: Servers, match: Optional[str] = None):
