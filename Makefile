@@ -148,7 +148,7 @@ help:
 
 $(VARIANT)/shardbloom.so: $(SRC:%.c=$(VARIANT)/%.o)
 	$(call say,LINK,$@)
-	$(Q)$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs $(LDFLAGS) -o $@ $^ \
+	$(Q)$(CC) $(VARIANT_FLAGS) -shared -Wl,-z,defs,-z,now $(LDFLAGS) -o $@ $^ \
 		$(if $(SANITIZER),$(ASAN_LINK)) $(LIBS)
 
 $(RELEASE)/%.o: %.c

@@ -2,6 +2,7 @@
 #define REDISMODULE_MAIN
 #include "redismodule.h"
 
+#include "commands/create.h"
 #include "commands/info.h"
 #include "commands/table.h"
 #include "commands/config.h"
@@ -55,6 +56,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
                                           REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED |
                                           REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD |
                                           REDISMODULE_OPTIONS_HANDLE_ATOMIC_MIGRATION);
+    create_start();
     namecache_start();
     spare_start();
     living_start();

@@ -21,6 +21,26 @@ struct options default_options(void) {
                             .shard_bytes = (uint64_t)config.shard_bytes};
 }
 
+/* What BF.RESERVE and BF.PLAN ask of the core. */
+static struct filter_options wanted(const struct options *options) {
+    return (struct filter_options){.error = options->error,
+                                   .capacity = options->capacity,
+                                   .expansion = options->expansion,
+                                   .shard_bytes = options->shard_bytes,
+                                   .window = options->window};
+}
+
+/* Plans a filter with the configured defaults. The first plan takes several times as long as the
+ * next one, because code and tables are read for the first time: no client need wait for that. */
+void create_start(void) {
+    const struct options options = default_options();
+    const struct filter_options defaults = wanted(&options);
+    struct layout layout;
+    uint64_t capacity;
+    double error;
+    filter_plan(&defaults, &layout, &capacity, &error);
+}
+
 bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
              size_t *tag_length) {
     const struct word word = word_of(name);
@@ -40,16 +60,11 @@ struct filter *create(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleK
     const char *tag;
     size_t tag_length;
     if (!tag_for(ctx, name, &tag, &tag_length)) return NULL;
-    const struct filter_options wanted = {.error = options->error,
-                                          .capacity = options->capacity,
-                                          .expansion = options->expansion,
-                                          .seed = options->given & OPTION_SEED ? options->seed
-                                                                               : identity_fresh(),
-                                          .id = identity_fresh(),
-                                          .shard_bytes = options->shard_bytes,
-                                          .window = options->window,
-                                          .now_ms = options->window.seconds ? clock_wall_ms() : 0};
-    struct descriptor *descriptor = filter_new(&wanted, tag, tag_length);
+    struct filter_options filter_options = wanted(options);
+    filter_options.seed = options->given & OPTION_SEED ? options->seed : identity_fresh();
+    filter_options.id = identity_fresh();
+    filter_options.now_ms = options->window.seconds ? clock_wall_ms() : 0;
+    struct descriptor *descriptor = filter_new(&filter_options, tag, tag_length);
     if (!descriptor) {
         RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
         return NULL;
@@ -92,15 +107,11 @@ int BFPlan_RedisCommand(RedisModuleCtx *ctx, RedisModuleString **argv, int argc)
         !options_set_capacity(&options, word_of(argv[2])))
         return RedisModule_ReplyWithError(ctx, options.problem);
     if (!parse_options(ctx, argv + 3, argc - 3, OPTIONS_PLAN, &options)) return REDISMODULE_OK;
-    const struct filter_options wanted = {.error = options.error,
-                                          .capacity = options.capacity,
-                                          .expansion = options.expansion,
-                                          .shard_bytes = options.shard_bytes,
-                                          .window = options.window};
+    const struct filter_options filter_options = wanted(&options);
     struct layout layout;
     uint64_t capacity;
     double error;
-    if (!filter_plan(&wanted, &layout, &capacity, &error))
+    if (!filter_plan(&filter_options, &layout, &capacity, &error))
         return RedisModule_ReplyWithError(ctx, ERROR_TOO_LARGE);
     /* With a window: the total for all slices that can be alive at once, each with its first
      * layer. */

@@ -8,6 +8,9 @@
 /* The options of a filter created without any: the configured defaults. */
 struct options default_options(void);
 
+/* Call it once, when the configuration is loaded. */
+void create_start(void);
+
 /* The tag for the shards of a new filter. False after replying why a filter can't have this
  * name. */
 bool tag_for(RedisModuleCtx *ctx, const RedisModuleString *name, const char **tag,
