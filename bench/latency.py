@@ -451,7 +451,12 @@ class Turn:
                 GIVE_UP_SECONDS,
             )
             wire.send(small_filters(0, DEAD_ON_REPLICA))
-            replica.wait(lambda: self.client.wait(1, 1000) == 1, "does not follow", GIVE_UP_SECONDS)
+            # WAIT would not do: it counts what its own connection has written.
+            replica.wait(
+                lambda: replica.info("slave_repl_offset") == self.server.info("master_repl_offset"),
+                "does not follow",
+                GIVE_UP_SECONDS,
+            )
             watch = Watch(replica, pinger)
             watch.begin()
             wire.send(f"DEL small:{i:07}" for i in range(DEAD_ON_REPLICA))
