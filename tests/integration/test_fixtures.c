@@ -139,6 +139,9 @@ TEST(stored_chunks) {
     CHECK_INT(command_batches(c, "BF.MEXISTS", "since", "w", 100, 520), 520);
     EXPECT(c, ":520", "BF.CARD since");
     EXPECT(c, "*1 :3600", "BF.INFO since WINDOW");
+    load_chunks(c, "pairs.chunks", "both"); /* slices that share a string */
+    CHECK_INT(command_batches(c, "BF.MEXISTS", "both", "p", 110, 45), 45);
+    EXPECT(c, ":50", "BF.CARD both");
 }
 
 /* ---- newer than this module ---- */

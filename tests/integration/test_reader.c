@@ -202,6 +202,15 @@ TEST(reader_agrees_on_windows) {
     server_set_clock(s, now_ms);
     CHECK(command_batches(c, "BF.MADD", "window", "w", 300, 500) > 480);
     check_same_answers(c, "window", "w", 1600, 700);
+    for (int i = 4; i > 0; i--) {
+        server_set_clock(s, now_ms - (uint64_t)i * 100000000000);
+        if (i == 4) EXPECT(c, "+OK", "BF.RESERVE pairs 0.01 2000 WINDOW 800000000 SLICES 8 SEED 2");
+        CHECK(command_batches(c, "BF.MADD", "pairs", "w", 200 * i, 200) > 190);
+    }
+    EXPECT(c, "*1 :4", "BF.INFO pairs FILTERS");
+    CHECK_INT(count_strings(command(c, "BF.SHARDS pairs")), 2); /* two slices in each */
+    server_set_clock(s, now_ms);
+    check_same_answers(c, "pairs", "w", 1600, 700);
     server_set_clock(s, 1000);
     EXPECT(c, "*1 :1", "BF.INSERT past WINDOW 1000 SEED 1 ITEMS a");
     int status;
