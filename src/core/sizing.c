@@ -376,9 +376,6 @@ double sizing_layer_error(double error, unsigned layer, bool scaling) {
     return scaling ? error * (6 / (M_PI * M_PI)) / (rank * rank) : error;
 }
 
-/* An expansion of 1 would give a filter that gets slower for ever, a layer more for every so many
- * items. From the 16th layer on the capacity at least doubles, so that 64 layers are never reached
- * in practice. */
 /* RedisBloom halves the error from layer to layer: n of its layers leave 2^-n of the promise, which
  * our own share among themselves. With less than the least there would be more probes than a layer
  * may have. */
@@ -387,6 +384,9 @@ double sizing_next_error(double error, unsigned nlayers, unsigned nclassic) {
     return fmax(least, sizing_layer_error(ldexp(error, -(int)nclassic), nlayers - nclassic, true));
 }
 
+/* With an expansion of 1, a filter would get slower for ever: one more layer for every so many
+ * items. From the 16th layer on the capacity at least doubles, so 64 layers are never reached in
+ * practice. */
 uint64_t sizing_next_capacity(uint64_t last_capacity, uint32_t expansion, unsigned nlayers) {
     const uint64_t factor = nlayers >= 16 && expansion < 2 ? 2 : expansion;
     return last_capacity > SIZING_MAX_CAPACITY / factor ? SIZING_MAX_CAPACITY
