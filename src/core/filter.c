@@ -3,9 +3,9 @@
  * A batch is processed in two passes. The first searches every layer, newest first, and opens every
  * shard that any item needs. If one is lost, the command fails there, before anything has changed.
  * The second pass adds the new items. Within a pass, all items of a batch go through each step
- * together: hashing, opening their shards, loading their blocks, testing. So the processor and the
- * memory work on many items at once. Because of that, and because each shard is opened only once
- * per command, an item of a batch is several times cheaper than a single one. */
+ * together: hashing, opening their shards, prefetching their blocks, testing. So the processor and
+ * the memory work on many items at once. Because of that, and because each shard is opened only
+ * once per command, an item of a batch is several times cheaper than a single one. */
 #include "core/filter.h"
 
 #include "core/window.h"
@@ -67,14 +67,14 @@ static inline bool blocked_locate(struct access *access, uint32_t index, struct 
     return lookup->shard || access->status == SHARD_NONE;
 }
 
-/* Loads the memory that will be tested for a located item. */
-static inline void blocked_touch(const struct layer *layer, const struct lookup *lookup) {
+/* Prefetches the memory that will be tested for a located item. */
+static inline void blocked_prefetch(const struct layer *layer, const struct lookup *lookup) {
     const struct shard *shard = lookup->shard;
     if (!shard) return;
     if (shard->capacity)
-        young_touch(shard->body, shard->capacity, lookup->hash.bits);
+        young_prefetch(shard->body, shard->capacity, lookup->hash.bits);
     else
-        layout_touch(&layer->layout, block_of(layer, lookup), lookup->hash.bits);
+        layout_prefetch(&layer->layout, block_of(layer, lookup), lookup->hash.bits);
 }
 
 static inline bool blocked_contains(struct access *access, uint32_t index, struct lookup *lookup) {
@@ -166,8 +166,9 @@ static bool search_other(const struct layer_ops *ops, struct access *access, uin
 }
 
 /* The same for a blocked layer and at most TOGETHER items: all are located, then their memory is
- * loaded, then they are tested. A run of independent loads keeps the processor's memory system
- * busy, page table walks included. Prefetches in between other work do not. */
+ * prefetched, then they are tested. Prefetches in a row keep the processor's memory system busy,
+ * page table walks included, while it goes on. With loads instead, it waits as soon as its window
+ * of instructions is full; with prefetches in between other work, it is idle half of the time. */
 static bool search_blocked(struct access *access, uint32_t index, struct lookup *lookups,
                            size_t n) {
     const struct layer *layer = &access->descriptor->layers[index];
@@ -175,7 +176,7 @@ static bool search_blocked(struct access *access, uint32_t index, struct lookup 
         if (lookups[i].answer == ANSWER_NEW && !locate(&blocked_ops, access, index, &lookups[i]))
             return false;
     for (size_t i = 0; i < n && layout_shard_bytes(&layer->layout) > CACHED; i++)
-        if (lookups[i].answer == ANSWER_NEW) blocked_touch(layer, &lookups[i]);
+        if (lookups[i].answer == ANSWER_NEW) blocked_prefetch(layer, &lookups[i]);
     for (size_t i = 0; i < n; i++) test(&blocked_ops, access, index, &lookups[i]);
     return true;
 }

@@ -60,9 +60,13 @@ bool layout_set(const struct layout *layout, uint8_t *block, uint64_t bits) {
     return changed != 0;
 }
 
+/* Blocks of up to four lines are fetched whole, which suits the processor's own prefetcher. Of
+ * wider ones, only the lines of the first probes are fetched. */
+#define NARROW_BYTES 256u
+
 void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t bits) {
     const size_t nbytes = layout_block_bytes(layout);
-    if (nbytes > LAYOUT_NARROW_BYTES) {
+    if (nbytes > NARROW_BYTES) {
         layout_prefetch_first(layout, block, bits);
         return;
     }
@@ -73,12 +77,6 @@ void layout_prefetch_first(const struct layout *layout, const uint8_t *block, ui
     const unsigned shift = 64u - layout->block_log2;
     for (unsigned i = 0; i < FIRST; i++, bits *= MULTIPLIER)
         __builtin_prefetch(block + byte_of(bits, shift));
-}
-
-void layout_touch_wide(const struct layout *layout, const uint8_t *block, uint64_t bits) {
-    const unsigned shift = 64u - layout->block_log2;
-    const volatile uint8_t *at = block;
-    for (unsigned i = 0; i < FIRST; i++, bits *= MULTIPLIER) (void)at[byte_of(bits, shift)];
 }
 
 uint32_t layout_position(const struct layout *layout, uint64_t bits, unsigned probe) {

@@ -57,28 +57,12 @@ static inline struct item_place layout_place(const struct layout *layout, uint64
     return (struct item_place){(uint32_t)(shard >> 64), (uint32_t)(block >> 64)};
 }
 
-/* Blocks of up to four lines are fetched whole, which suits the processor's own prefetcher. Of
- * wider ones, only the lines of the first probes are fetched. */
-#define LAYOUT_NARROW_BYTES 256u
-
 /* Prefetches the cache lines of a block before layout_test or layout_set needs them. */
 void layout_prefetch(const struct layout *layout, const uint8_t *block, uint64_t bits);
 
 /* The same, but only the lines that rule out most absent items: a processor can wait for only a few
  * lines at a time. */
 void layout_prefetch_first(const struct layout *layout, const uint8_t *block, uint64_t bits);
-
-/* Loads the same lines, so that layout_test finds them in the cache. */
-void layout_touch_wide(const struct layout *layout, const uint8_t *block, uint64_t bits);
-
-static inline void layout_touch(const struct layout *layout, const uint8_t *block, uint64_t bits) {
-    const size_t nbytes = layout_block_bytes(layout);
-    const volatile uint8_t *at = block;
-    if (nbytes > LAYOUT_NARROW_BYTES)
-        layout_touch_wide(layout, block, bits);
-    else
-        for (size_t i = 0; i < nbytes; i += 64) (void)at[i];
-}
 
 /* Are all bits of the item set in its block? */
 bool layout_test(const struct layout *layout, const uint8_t *block, uint64_t bits);

@@ -88,9 +88,9 @@ bool young_is_sound(const struct layout *layout, const uint8_t *table, uint32_t 
 void young_pour(const struct layout *layout, const uint8_t *table, uint32_t capacity,
                 uint8_t *blocks);
 
-/* Loads the memory that young_find will read first. */
-static inline void young_touch(const uint8_t *table, uint32_t capacity, uint64_t bits) {
-    (void)*(const volatile uint8_t *)(table + young_bytes((uint32_t)bits & (capacity - 1)));
+/* Prefetches the memory that young_find will read first. */
+static inline void young_prefetch(const uint8_t *table, uint32_t capacity, uint64_t bits) {
+    __builtin_prefetch(table + young_bytes((uint32_t)bits & (capacity - 1)));
 }
 
 #endif
