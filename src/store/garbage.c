@@ -497,22 +497,19 @@ void garbage_save(RedisModuleIO *rdb) {
     release();
 }
 
-/* The list comes after all keys: a filter that was loaded is not dead, whatever the list says. For
- * the others it replaces what was known before. What a filter has dropped stays dropped; to hear of
- * it twice does no harm. */
+/* The list replaces what was known of these filters before. Some of them may seem to be alive:
+ * while a replica loads its primary's data set, and until it has freed its own in the background,
+ * that one counts too. Their strings wait, but they are on the list: a snapshot that is made
+ * meanwhile must know of them. What a filter has dropped stays dropped; to hear of it twice does no
+ * harm. */
 static void add_loaded(struct descriptor *strings, int db, bool dropped) {
     acquire();
-    const bool lives = !dropped && living_has(strings->id);
-    for (struct garbage *old = find(strings->id), *next; !lives && !dropped && old; old = next) {
+    for (struct garbage *old = find(strings->id), *next; !dropped && old; old = next) {
         next = find_next(old);
         if (!old->dropped) drop(old);
     }
-    if (!lives) {
-        add(strings, db, dropped);
-        strings = NULL;
-    }
+    add(strings, db, dropped);
     release();
-    descriptor_free(strings);
 }
 
 bool garbage_load(RedisModuleIO *rdb) {
