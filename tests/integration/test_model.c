@@ -399,7 +399,7 @@ static bool heal(World *world, const char *name) {
 }
 
 static bool damage(World *world, const Op *op) {
-    static const char *const ways[] = {"DEL %b", "SET %b x", "APPEND %b x", "SETRANGE %b 9 zz"};
+    static const char *const ways[] = {"DEL %b", "SET %b x", "APPEND %b x", "SETRANGE %b 0 zz"};
     Value *value = &world->model.at[op->db][op->name];
     const char *name = model_names[op->name];
     bool lost[NITEMS] = {false};
