@@ -348,21 +348,25 @@ TEST(failover_to_a_replica_that_joined_late) {
 }
 
 /* Regression: a replica that had the filter itself took it for alive as long as its old data set
- * was not freed. A snapshot made in that moment did not know that the filter was dead. */
+ * was not freed. A snapshot made in that moment did not know that the filter was dead. Databases
+ * are freed one after the other, so a large one before the filter's makes the moment last. */
 TEST(snapshot_of_a_replica_that_has_not_freed_its_old_data) {
     const char *configs[] = {"replica-lazy-flush yes",
                              "replica-lazy-flush yes\nrepl-diskless-load swapdb"};
     for (int i = 0; i < 2; i++) {
         Server *primary = server_start("repl-diskless-sync yes\nrepl-diskless-sync-delay 0"),
                *replica = server_start(configs[i]);
+        EXPECT(primary->client, "+OK", "SELECT 1");
         fill(primary->client, "k");
         fill(primary->client, "witness");
         server_follow(replica, primary);
         EXPECT(replica->client, "+OK", "REPLICAOF NO ONE");
+        EXPECT(replica->client, "+OK", "DEBUG POPULATE 500000");
         delete_and_hold(primary);
         server_follow(replica, primary);
         EXPECT(replica->client, "+OK", "SAVE");
         server_restart(replica, STOP_KILL); /* comes up as a primary */
+        EXPECT(replica->client, "+OK", "SELECT 1");
         EXPECT(replica->client, ":0", "EXISTS k");
         CHECK_TIDY(replica);
         check_alive(replica->client, "witness", "witness");
