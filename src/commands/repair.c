@@ -65,7 +65,7 @@ static bool heal_string(struct healing *healing, uint32_t index, uint32_t number
         if (layer->adoption) {
             /* A missing string counts as empty again. If there is something else in its place, that
              * may be somebody's data and stays. */
-            if (access->status == SHARD_MISSING) layer_mark_lost(layer, number);
+            if (access->status == SHARD_MISSING) layer_mark_absent(layer, number);
             healing->ncleared += access->status == SHARD_MISSING;
             access_check(access, index, number); /* takes it off the list of lost ones */
         } else if (strings_memory_is_full()) {

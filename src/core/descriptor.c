@@ -334,7 +334,7 @@ bool descriptor_next_string(const struct descriptor *descriptor, struct string_c
 void descriptor_forget_string(struct descriptor *descriptor, const struct string_cursor *at) {
     for (uint32_t i = at->layer; i < descriptor->nlayers; i++)
         if (descriptor->layers[i].home == at->layer)
-            layer_mark_lost(&descriptor->layers[i], at->shard);
+            layer_mark_absent(&descriptor->layers[i], at->shard);
 }
 
 void descriptor_clear_strings(struct descriptor *descriptor) {

@@ -178,7 +178,7 @@ static inline void layer_mark_created(struct layer *layer, uint32_t shard) {
     layer->created[shard >> 3] |= (uint8_t)(1u << (shard & 7));
 }
 
-static inline void layer_mark_lost(struct layer *layer, uint32_t shard) {
+static inline void layer_mark_absent(struct layer *layer, uint32_t shard) {
     layer->created[shard >> 3] &= (uint8_t) ~(1u << (shard & 7));
 }
 
