@@ -384,7 +384,7 @@ double sizing_next_error(double error, unsigned nlayers, unsigned nclassic) {
     return fmax(least, sizing_layer_error(ldexp(error, -(int)nclassic), nlayers - nclassic, true));
 }
 
-/* With an expansion of 1, a filter would get slower for ever: one more layer for every so many
+/* With an expansion of 1, a filter would get slower without end: one more layer for every so many
  * items. From the 16th layer on the capacity at least doubles, so 64 layers are never reached in
  * practice. */
 uint64_t sizing_next_capacity(uint64_t last_capacity, uint32_t expansion, unsigned nlayers) {
