@@ -1,4 +1,4 @@
--- For prometheus-redis-exporter, which knows nothing of INFO bf by itself: with the option
+-- For prometheus-redis-exporter, which does not know INFO bf: with the option
 -- -script /path/to/exporter.lua it exports the fields as redis_script_values{key="bf_items"} and
 -- so on.
 local result = {}

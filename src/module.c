@@ -35,7 +35,7 @@ static bool announce(RedisModuleCtx *ctx) {
                         " is loaded already. If MODULE LIST shows another file for it, that is "
                         "RedisBloom, which has the same commands: remove its loadmodule line, or "
                         "use a server that comes without it, and load shardbloom instead "
-                        "(docs/migrating.md tells how to take its filters along)");
+                        "(docs/migrating.md explains how to move its filters)");
         return false;
     }
     RedisModule_SetModuleAttribs(ctx, MODULE_NAME, MODULE_VERSION, REDISMODULE_APIVER_1);

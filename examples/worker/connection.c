@@ -381,8 +381,7 @@ void connection_explain(struct connection *connection, const char *error, const 
     char *why = connection->why;
     const size_t room = sizeof connection->why;
     if (has(text, "NOAUTH"))
-        snprintf(why, room, "%s asks for a password: set REDISCLI_AUTH, or give it with -a or -u",
-                 where);
+        snprintf(why, room, "%s requires a password: set REDISCLI_AUTH, or use -a or -u", where);
     else if (has(text, "WRONGPASS") || has(text, "invalid password"))
         snprintf(why, room, "%s does not accept the user or the password", where);
     else if (strncmp(text, "NOPERM ", 7) == 0)

@@ -54,7 +54,7 @@ static bool compare(struct partitions *partitions, const struct plan *want,
     char there[200], asked[200];
     plan_describe(&partitions->plan, &everything, there, sizeof there);
     plan_describe(want, wanted, asked, sizeof asked);
-    return fail(partitions, "filter '%s' has %s; asked for was %s", partitions->name, there, asked);
+    return fail(partitions, "filter '%s' has %s; requested: %s", partitions->name, there, asked);
 }
 
 /* Reads the plan that is there, or makes the one that is wanted; whoever comes first decides. */
@@ -80,7 +80,7 @@ static bool settle_plan(struct partitions *partitions, const struct plan *want,
         if (reply->type == REDIS_REPLY_STATUS) partitions->made = true;
         freeReplyObject(reply);
     }
-    return fail(partitions, "%s vanishes as soon as it is made", partitions->name);
+    return fail(partitions, "%s vanishes as soon as it is created", partitions->name);
 }
 
 /* The plan has to be what it was; if it has vanished, it is made again. */
@@ -245,8 +245,8 @@ static void report_vanished(struct partitions *partitions, size_t nvanished) {
     char message[400];
     snprintf(
         message, sizeof message,
-        "%zu of the %u partitions of filter '%.100s' have vanished; making them anew, each for "
-        "%llu lines with an error rate of %s. Lines that were printed before may come again",
+        "%zu of the %u partitions of filter '%.100s' vanished; creating them again, each for "
+        "%llu lines with an error rate of %s. Lines that were printed before may be printed again",
         nvanished, partitions->plan.npartitions, partitions->name, plan_share(&partitions->plan),
         partitions->plan.error);
     partitions->report(partitions->reporter, message);
@@ -306,7 +306,7 @@ bool partitions_ask(struct partitions *partitions, const char **lines, const siz
                    restore(partitions, which, nrequests, &nvanished);
     } while (complete && nvanished > 0 && nattempts++ < ATTEMPTS);
     if (complete && nvanished > 0)
-        complete = fail(partitions, "%s vanishes as soon as it is made", partitions->name);
+        complete = fail(partitions, "%s vanishes as soon as it is created", partitions->name);
     for (size_t i = 0; i < nrequests; i++) {
         const struct request *request = &partitions->requests[i];
         const size_t n = request->argc - HEAD,

@@ -170,7 +170,7 @@ static void catch_signals(void) {
 
 /* ---- output ---- */
 
-static const char output_closed[] = "the output was closed before all was written";
+static const char output_closed[] = "the output was closed before everything was written";
 
 static void print_line(struct worker *worker, size_t i) {
     memcpy(worker->output + worker->noutput, worker->argv[HEAD + i], worker->lengths[HEAD + i]);
@@ -230,7 +230,7 @@ static void write_output(struct worker *worker) {
 static void say_too_long(struct worker *worker) {
     if (worker->totals.ntoo_long + worker->skipped.ntoo_long > TOLD_TOO_LONG) return;
     say(worker);
-    fprintf(stderr, "line %llu is passed over: it has more than %zu bytes (--max-line)\n",
+    fprintf(stderr, "line %llu was skipped: it has more than %zu bytes (--max-line)\n",
             worker->input.number, worker->input.nlongest);
 }
 
@@ -280,8 +280,8 @@ static void take_behind(struct worker *worker, size_t first) {
     if (worker->nprinted == nprinted) return;
     say(worker);
     fprintf(stderr,
-            "%zu new lines behind line %llu are printed as well, since their partitions"
-            " answered; begin again at line %llu, and they will not come again\n",
+            "%zu new lines after line %llu are printed as well, since their partitions"
+            " answered; start again at line %llu, and they will not be printed again\n",
             worker->nprinted - nprinted, worker->places[first].number,
             worker->places[first].number);
 }
@@ -318,14 +318,14 @@ static void say_missing(struct worker *worker) {
     if (worker->known || !worker->options.quiet) say(worker);
     if (worker->known)
         fprintf(stderr,
-                "filter '%s' has vanished, after %llu lines; making it anew, for %s lines with an "
+                "filter '%s' vanished after %llu lines; creating it again for %s lines with an "
                 "error "
-                "rate of %s. Lines that were printed before may come again\n",
+                "rate of %s. Lines that were printed before may be printed again\n",
                 worker->options.key, sum(&worker->totals), worker->options.capacity,
                 worker->options.plan.error);
     else if (!worker->options.quiet)
         fprintf(stderr,
-                "there is no filter '%s' yet; making it, for %s lines with an error rate of %s\n",
+                "there is no filter '%s' yet; creating it for %s lines with an error rate of %s\n",
                 worker->options.key, worker->options.capacity, worker->options.plan.error);
 }
 
@@ -431,17 +431,19 @@ static const char *open_partitions(struct worker *worker) {
     if (worker->options.quiet || partitions->nmade == 0) return NULL;
     say(worker);
     if (partitions->made)
-        fprintf(stderr,
-                "there is no filter '%s' yet; making it, of %u partitions, for %llu lines with an "
-                "error rate of %s\n",
-                worker->options.key, partitions->plan.npartitions, partitions->plan.capacity,
-                partitions->plan.error);
+        fprintf(
+            stderr,
+            "there is no filter '%s' yet; creating it with %u partitions for %llu lines with an "
+            "error rate of %s\n",
+            worker->options.key, partitions->plan.npartitions, partitions->plan.capacity,
+            partitions->plan.error);
     else
-        fprintf(stderr,
-                "%zu of the %u partitions of filter '%s' were not there, and are made. Unless "
-                "another worker has just begun with it, lines that were printed before may come "
-                "again\n",
-                partitions->nmade, partitions->plan.npartitions, worker->options.key);
+        fprintf(
+            stderr,
+            "%zu of the %u partitions of filter '%s' were missing and have been created. Unless "
+            "another worker has just begun to use it, lines that were printed before may be "
+            "printed again\n",
+            partitions->nmade, partitions->plan.npartitions, worker->options.key);
     return NULL;
 }
 

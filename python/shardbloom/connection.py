@@ -190,9 +190,9 @@ def without_password(url: str) -> str:
 
 def add_options(parser: argparse.ArgumentParser, db: bool = True) -> None:
     """Adds the options that say which server is meant. The words are those of redis-cli, but for
-    -h, which is help.
+    -h, which shows the help.
     """
-    group = parser.add_argument_group("server", "As in redis-cli, except that -h is help.")
+    group = parser.add_argument_group("server", "As in redis-cli, except that -h shows this help.")
     group.add_argument(
         "-u",
         "--url",
@@ -308,7 +308,7 @@ def explain(error: BaseException, address: object = None, key: Optional[Key] = N
     if isinstance(error, redis.AuthenticationError) or text.startswith(("NOAUTH", "WRONGPASS")):
         # In RESP3 it is HELLO that is refused.
         if "required" in text or "NOAUTH" in text or "HELLO must be called" in text:
-            return f"{where} asks for a password: set REDISCLI_AUTH, or give it with -a or -u"
+            return f"{where} requires a password: set REDISCLI_AUTH, or use -a or -u"
         return f"{where} does not accept the user or the password"
     if isinstance(error, redis.exceptions.NoPermissionError) or text.startswith("NOPERM"):
         return f"{where} does not permit it: {text.replace('NOPERM ', '', 1)}"
@@ -367,7 +367,7 @@ def run(name: str, main: Callable[[], int]) -> NoReturn:
         # Python would try to write the rest when it ends, and complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         progress.end()
-        progress.say(f"{name}: the output was closed before all was written")
+        progress.say(f"{name}: the output was closed before everything was written")
         code = ERROR
     except (Failure, redis.RedisError, OSError) as error:
         progress.end()

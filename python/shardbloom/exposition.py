@@ -1,4 +1,4 @@
-"""A survey in the text format that Prometheus scrapes. docs/monitoring.md tells what to do with it.
+"""A survey in the text format that Prometheus scrapes. docs/monitoring.md explains how to use it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ HELP = {
     "bf_shards": "Shards of all filters",
     "bf_bytes": "Bytes of all shards",
     "bf_items": "Items in all filters",
-    "bf_adds": "Items given to adding commands",
+    "bf_adds": "Items given to commands that add",
     "bf_items_added": "Items that were new",
-    "bf_checks": "Items asked for",
-    "bf_hits": "Items asked for and found",
+    "bf_checks": "Items checked",
+    "bf_hits": "Items checked and found",
     "bf_shards_lost": "Shards that a command found lost and none has found sound since",
     "bf_sweeps_pending": "Deleted filters whose shards are still to be removed",
     "bf_shards_removed": "Shards removed",
@@ -62,13 +62,13 @@ PER_FILTER: Tuple[Tuple[str, str, FilterValue], ...] = (
     ),
     (
         "oldest_slice_age_seconds",
-        "Time since the oldest slice began that counts; only of filters that forget",
+        "Time since the oldest slice that counts began; only of filters that forget",
         lambda one: one.age,
     ),
     ("shards_lost", "Shards that are lost or damaged", lambda one: len(one.lost)),
     (
         "damaged",
-        "1 if shards are lost or the filter can't be asked",
+        "1 if shards are lost or the filter can't be read",
         lambda one: int(one.damaged()),
     ),
     ("partitions", "Partitions of a partitioned filter", lambda one: one.partitions),
@@ -138,4 +138,4 @@ def exposition(survey: Survey, parts: bool = False) -> str:
 def up(server: str, value: int) -> List[str]:
     """Whether the server could be asked."""
     samples = [sample("shardbloom_up", {"server": server}, value)]
-    return family("shardbloom_up", "gauge", "1 if the server could be asked", samples)
+    return family("shardbloom_up", "gauge", "1 if the server answered", samples)

@@ -203,8 +203,8 @@ class Filter:
         if self._known:
             self.nvanished += 1
             words = (
-                "%s had vanished, with all it knew; it has been created anew for %d items, error"
-                " rate %g"
+                "%s had vanished, with everything it held; it has been created again for %d items,"
+                " error rate %g"
             )
         level = logging.WARNING if self._known else logging.INFO
         self._known = True

@@ -178,7 +178,7 @@ class PartitionedFilter:
         expected = self.plan or self.wanted
         if expected is not None and not found.is_like(expected):
             raise PlanError(
-                f"{shown(self.key)} is another partitioned filter: there is '{found}', wanted was"
+                f"{shown(self.key)} is another partitioned filter: found '{found}', expected"
                 f" '{expected}'"
             )
         if self.plan is None:
@@ -196,7 +196,7 @@ class PartitionedFilter:
                 return plan, made
             # Its answer does not matter: whoever was first, the plan that is read then counts.
             made = bool(self._ask("SET", self.key, str(self._any_plan()), "NX")) or made
-        raise PlanError(f"the plan of {shown(self.key)} vanishes as soon as it is made")
+        raise PlanError(f"the plan of {shown(self.key)} vanishes as soon as it is created")
 
     def _for_asking(self) -> Optional[Plan]:
         """The plan, if there is a filter; one that is known is read again now and then."""
@@ -253,12 +253,12 @@ class PartitionedFilter:
         else:
             self.nvanished += nmade
             if made:
-                logger.warning("the plan of %s had vanished; it has been made anew", name)
+                logger.warning("the plan of %s had vanished; it has been created again", name)
             if nmade:
                 logger.warning(
                     (
-                        "%d of %d partitions of %s had vanished, with all they knew; they have been"
-                        " created anew"
+                        "%d of %d partitions of %s had vanished, with everything they held; they"
+                        " have been created again"
                     ),
                     nmade,
                     plan.npartitions,

@@ -160,7 +160,7 @@ static const struct entry {
 } entries[] = {
     {"bf.reserve", -4, KEY_CREATE, reserve, "O(1)", "Creates an empty filter."},
     {"bf.adopt", -2, KEY_CREATE, adopt,
-     "O(B), where B is the number of bytes of the strings, up to a bound.",
+     "O(B), where B is the number of bytes of the strings, up to 64 MiB.",
      "Turns bitmaps that other programs write with SETBIT into a filter, in place."},
     {"bf.add", 3, KEY_INSERT, key_item, PER_ITEM,
      "Adds an item to a filter and returns whether it was new. Creates the filter if it does not "
@@ -183,7 +183,7 @@ static const struct entry {
      "Lists the strings that hold a filter's bits, their state and how full they are."},
     {"bf.heal", 2, KEY_REPAIR, key_alone,
      "O(S + B), where S is the number of shards and B the bytes of those that are replaced.",
-     "Replaces the lost shards of a filter by empty ones and returns how many."},
+     "Replaces the lost shards of a filter with empty ones and returns how many."},
     {"bf.merge", -3, KEY_INSERT, merge,
      "O(B), where B is the number of bytes of the sources' shards; in steps, while the client "
      "waits.",
@@ -201,7 +201,7 @@ static const struct entry {
     {"bf.nextid", 3, KEY_CREATE, nextid, "O(1)",
      "Sets the id of the filter that COPY or RESTORE creates next. For replication only."},
     {"bf.healed", -4, KEY_REPLACE, healed, "O(S), where S is the number of shards.",
-     "Replaces the given shards by empty ones. For replication only."},
+     "Replaces the given shards with empty ones. For replication only."},
     {"bf.merged", 10, KEY_REPLACE, merged, "O(B), where B is the number of bytes of the shards.",
      "Unites the given shards of two filters. For replication only."},
     {"bf.leaves", 2, KEY_REPLACE, key_alone, "O(1)",

@@ -149,7 +149,8 @@ static bool reply_bad_chunk(RedisModuleCtx *ctx, const char *problem) {
 static bool reply_bad_next(RedisModuleCtx *ctx, const char *problem, const struct load *load) {
     char text[300];
     snprintf(text, sizeof text,
-             "ERR received bad data: %s; the filter waits for what BF.SCANDUMP gives for iterator "
+             "ERR received bad data: %s; the filter needs the chunk that BF.SCANDUMP returns for "
+             "iterator "
              "%" PRIu64,
              problem, load->next);
     RedisModule_ReplyWithError(ctx, text);

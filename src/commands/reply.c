@@ -25,8 +25,8 @@ int reply_half_loaded(RedisModuleCtx *ctx, const struct load *load) {
     char text[200];
     const double share = load->total == 0 ? 0 : (double)load->nbytes / (double)load->total;
     snprintf(text, sizeof text,
-             "HALFLOADED the filter is half loaded (%.0f%%): go on with BF.LOADCHUNK and what "
-             "BF.SCANDUMP gives for iterator %" PRIu64 ", or DEL it",
+             "HALFLOADED the filter is half loaded (%.0f%%): continue with BF.LOADCHUNK and the "
+             "chunk that BF.SCANDUMP returns for iterator %" PRIu64 ", or DEL the filter",
              share < 1 ? 100 * share : 100, load->next);
     return RedisModule_ReplyWithError(ctx, text);
 }

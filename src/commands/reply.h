@@ -18,7 +18,7 @@
     "possible shards"
 #define ERROR_LONG_NAME "ERR the filter's name is too long: 65535 bytes at most"
 #define ERROR_CLUSTER                                                                              \
-    "ERR in a cluster this name can't be a filter's: it has a '}' outside of a {hash tag}, or is " \
+    "ERR in a cluster a filter can't have this name: it has a '}' outside of a {hash tag}, or is " \
     "empty"
 #define ERROR_DESCRIPTOR "ERR not a filter's descriptor"
 #define ERROR_OTHER_SLOT "ERR the descriptor's shards lie in another cluster slot than the key"
@@ -33,8 +33,8 @@
     "ERR the filter has more than 1000 shards: list them in parts, with FROM layer shard"
 #define ERROR_BAD_ITERATOR "ERR Second argument must be numeric: an iterator is a whole number"
 #define ERROR_CHANGED                                                                              \
-    "ERR bad iterator: it is not of this filter, or the filter has grown, turned or was replaced " \
-    "since; start again from 0"
+    "ERR bad iterator: it is not one of this filter's, or the filter has grown, begun a slice or " \
+    "been replaced since; start again from 0"
 #define ERROR_COMPLETE                                                                             \
     "ERR item exists: BF.LOADCHUNK needs a key that does not exist, or a half-loaded filter"
 #define ERROR_NO_HEADER                                                                            \
@@ -48,10 +48,10 @@
 #define ERROR_NOPERM     "NOPERM this user has no permissions to access one of the strings to adopt"
 #define ERROR_CROSSSLOT  "CROSSSLOT the strings to adopt must lie in the filter's cluster slot"
 #define ERROR_ADOPT_MOVING                                                                         \
-    "TRYAGAIN the cluster slot of the strings to adopt is on its way between nodes"
+    "TRYAGAIN the cluster slot of the strings to adopt is moving between nodes"
 
 #define ERROR_NO_WAIT                                                                              \
-    "ERR BF.MERGE takes its time, and can't be used in transactions, scripts and functions"
+    "ERR BF.MERGE works in steps and can't be used in transactions, scripts or functions"
 #define ERROR_MANY_SOURCES "ERR too many sources: 1000 at most"
 #define ERROR_MERGED       "ERR these layers can't be united"
 

@@ -337,7 +337,7 @@ static const char *fill_young(struct access *access, uint32_t layer, uint32_t nu
     const uint32_t capacity = young_capacity(&at->layout, nbytes);
     const size_t dense = descriptor_string_bytes(access->descriptor, layer);
     if (capacity == 0 || !may_be_young(access->descriptor, layer, dense))
-        return "a young shard of a length that can't be";
+        return "a young shard of an impossible length";
     mark_created(access, at, number, HEADER_BYTES + nbytes);
     struct shard *shard = handle_of(access, layer, number);
     renew(access, layer, number, shard, FORM_YOUNG, nbytes);

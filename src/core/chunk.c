@@ -233,7 +233,7 @@ struct descriptor *chunk_read_header(const struct chunk *chunk, const char **pro
     if (!descriptor) return NULL;
     *problem = NULL;
     if (descriptor->load)
-        *problem = "its filter was half loaded itself";
+        *problem = "its filter was itself half loaded";
     else if (descriptor->id != chunk->source || chunk->from != 0 ||
              chunk->to != iterator_at(descriptor, chunk->source, 1))
         *problem = "its parts do not belong together";
@@ -284,7 +284,8 @@ static uint64_t position_of_part(const struct descriptor *descriptor, const stru
 }
 
 static const char *check_order(const struct chunk *chunk, const struct descriptor *target) {
-    if (chunk->source != target->load->source) return "it is of another filter, or of another dump";
+    if (chunk->source != target->load->source)
+        return "it belongs to another filter or another dump";
     if (chunk->from != target->load->next) return "it is out of order";
     return NULL;
 }
@@ -322,7 +323,7 @@ const char *chunk_read_end(const struct chunk *chunk, struct descriptor *target)
         (part_at(target, next, &due) && due.part != 0))
         return "it comes too early";
     if (target->load->nbytes < target->load->total) return "chunks before it are missing";
-    if (chunk->nbody != 8 * (size_t)target->nlayers) return "it is of a filter that has grown";
+    if (chunk->nbody != 8 * (size_t)target->nlayers) return "its filter has grown";
     struct load *load = target->load;
     uint64_t before[SIZING_MAX_LAYERS];
     for (uint32_t i = 0; i < target->nlayers; i++) {

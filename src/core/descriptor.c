@@ -416,7 +416,7 @@ const char *descriptor_head_problem(const struct descriptor *descriptor) {
 const char *load_problem(const struct load *load) {
     if (load->origin != LOAD_OURS && load->origin != LOAD_REDISBLOOM)
         return "unknown origin of a half-loaded filter";
-    return load->next == 0 ? "a half-loaded filter that waits for nothing" : NULL;
+    return load->next == 0 ? "a half-loaded filter that needs no more chunks" : NULL;
 }
 
 const char *window_problem(const struct window *window) {

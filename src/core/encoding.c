@@ -227,7 +227,7 @@ static const char *decode_layers(struct descriptor *descriptor, const uint8_t *a
         const char *problem = decode_load(descriptor, &at, end);
         if (problem) return problem;
     }
-    return at == end ? descriptor_problem(descriptor) : "bytes behind the last layer";
+    return at == end ? descriptor_problem(descriptor) : "bytes after the last layer";
 }
 
 struct descriptor *descriptor_decode(const uint8_t *bytes, size_t nbytes, const char **problem) {

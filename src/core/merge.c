@@ -101,7 +101,7 @@ bool merge_extend(struct descriptor *to, const struct descriptor *from, uint32_t
         if (at == MERGE_NO_LAYER) {
             text = comes_next(to, from, i)
                        ? append_like(to, layer)
-                       : "the destination has no slice that began when one of the source did";
+                       : "the destination has no slice as old as one of the source's";
             if (text) return say(problem, room, text);
         } else if (to->layers[at].capacity != layer->capacity ||
                    !merge_fits(&to->layers[at], layer)) {

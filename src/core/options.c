@@ -207,7 +207,7 @@ static bool read_prefix(struct options *options, struct words *values) {
 static bool read_blocks(struct options *options, struct words *values) {
     uint64_t nstrings;
     if (!number_in(take(values), 1, RECIPE_MAX_STRINGS, &nstrings))
-        return fail(options, "ERR bad number of blocks: from 1 to 256 are possible");
+        return fail(options, "ERR bad number of blocks: a number from 1 to 256 is needed");
     options->adoption.recipe.nstrings = (uint32_t)nstrings;
     options->adoption.numbered = true;
     return true;
@@ -227,9 +227,9 @@ static bool read_seeds(struct options *options, struct words *values) {
     struct recipe *recipe = &options->adoption.recipe;
     uint64_t nseeds;
     if (!number_in(take(values), 1, RECIPE_MAX_SEEDS, &nseeds))
-        return fail(options, "ERR bad number of seeds: from 1 to 64 are possible");
+        return fail(options, "ERR bad number of seeds: a number from 1 to 64 is needed");
     if ((size_t)(values->end - values->next) < nseeds)
-        return fail(options, "ERR fewer seeds than SEEDS announces");
+        return fail(options, "ERR fewer seeds than the number after SEEDS says");
     recipe->nseeds = (uint8_t)nseeds;
     for (unsigned i = 0; i < nseeds; i++)
         if (!set_seed_number(options, take(values), &recipe->seeds[i])) return false;
@@ -332,7 +332,7 @@ bool options_parse(struct options *options, const struct word *words, size_t nwo
                     "ERR Nonscaling filters cannot expand: give EXPANSION or NONSCALING, not both");
     if (contradict(options, OPTION_NOCREATE | OPTION_CAPACITY) ||
         contradict(options, OPTION_NOCREATE | OPTION_ERROR))
-        return fail(options, "ERR NOCREATE contradicts CAPACITY and ERROR");
+        return fail(options, "ERR NOCREATE can't be combined with CAPACITY or ERROR");
     if (!finish_window(options)) return false;
     const bool adopts = allowed & OPTION_PREFIX;
     const char *problem = adopts ? recipe_problem(&options->adoption.recipe) : NULL;

@@ -85,9 +85,9 @@ static const char *decode_link(const uint8_t **at, const struct form *form, bool
     layer.nbits = log2 > 0 ? (uint64_t)1 << log2 : nbits;
     if (layer.nbits < 1 || (layer.nbits - 1) / 8 >= layer.nbytes ||
         layer.nbytes - (layer.nbits - 1) / 8 > MAX_EXCESS_BYTES)
-        return "number of bits and of bytes do not fit together";
+        return "number of bits and number of bytes do not match";
     if (nbits != 0 && (nbits < layer.nbits || (nbits - 1) / 8 >= layer.nbytes))
-        return "number of bits and of bytes do not fit together";
+        return "number of bits and number of bytes do not match";
     if (layer.nitems > SIZING_MAX_CAPACITY) return "number of items out of range";
     layer.layout.nprobes = (uint8_t)nprobes;
     if (!cut(layer.nbytes, descriptor->shard_bytes, &layer.layout)) return "too large";

@@ -57,9 +57,9 @@ static const char *client_problem(RedisModuleCtx *ctx, const RedisModuleString *
     if (!second && !adopts) return NULL;
     const enum slot_state state = cluster_slot_state(ctx, names_filter_slot(descriptor));
     if (second && state != SLOT_FOREIGN)
-        return "it lives, with the same shards, under another name; use COPY";
+        return "it exists under another name, with the same shards; use COPY";
     if (adopts && state == SLOT_OWNED)
-        return "it names strings that it adopted, and its cluster slot is not on the move";
+        return "it names strings that it adopted, and its cluster slot is not moving";
     return NULL;
 }
 

@@ -128,12 +128,12 @@ static struct filter *find(RedisModuleCtx *ctx, struct merge *merge, RedisModule
         return filter;
     if (id == 0 && filter)
         fail_name(merge, "HALFLOADED the filter ", name,
-                  " is half loaded: go on with BF.LOADCHUNK, or DEL it");
+                  " is half loaded: continue with BF.LOADCHUNK, or DEL it");
     else if (id == 0)
         fail_name(merge, "ERR not found: there is no filter ", name, "");
     else
         fail_name(merge, "ERR the filter ", name,
-                  " was deleted, renamed or replaced during the merge: a part of the union was "
+                  " was deleted, renamed or replaced during the merge: part of the union was "
                   "made");
     return NULL;
 }
@@ -296,7 +296,7 @@ static enum merge_outcome unite_shards(struct strings *to, struct strings *from,
 static bool fail_outcome(struct merge *merge, enum merge_outcome outcome, struct strings *to,
                          struct strings *from) {
     if (outcome == MERGE_NO_MEMORY)
-        return fail(merge, "OOM 'maxmemory' is used up: a part of the union was made");
+        return fail(merge, "OOM 'maxmemory' is used up: part of the union was made");
     return fail_lost(merge, outcome == MERGE_TO_LOST ? to : from);
 }
 
@@ -416,7 +416,8 @@ bool merge_step(RedisModuleCtx *ctx, struct merge *merge, int64_t deadline_us) {
     size_t length;
     const char *name = RedisModule_StringPtrLen(merge->name, &length);
     if (!(RedisModule_GetContextFlags(ctx) & REDISMODULE_CTX_FLAGS_MASTER))
-        fail(merge, "READONLY the server has become a replica: a part of the union may be made");
+        fail(merge,
+             "READONLY the server has become a replica: part of the union may have been made");
     else if (cluster_slot_state(ctx, names_slot(name, length)) != SLOT_OWNED)
         fail(merge, STRINGS_ON_THE_WAY);
     do {

@@ -71,8 +71,8 @@ class Copying(unittest.TestCase):
         ndone = self.ndone()
         self.assertTrue(0 < ndone < 5, ndone)
         self.assertIn(
-            "bfcopy: stopped: %d of 5 filters are copied, nothing half done is used; the same"
-            " command and --missing goes on\n" % ndone,
+            "bfcopy: stopped: %d of 5 filters were copied, no unfinished copy is used; the same"
+            " command with --missing continues\n" % ndone,
             err,
         )
         code, out, err = self.run_it("crawl:*", "--missing")
@@ -90,7 +90,8 @@ class Copying(unittest.TestCase):
         )
         self.assertEqual(code, 2, err)
         self.assertIn(
-            "of 5 filters are copied, nothing half done is used; the same command copies all again",
+            "of 5 filters were copied, no unfinished copy is used; the same command copies"
+            " everything again",
             err,
         )
         self.assertRegex(err, "\nbfcopy: no connection to 127.0.0.1:[0-9]+: .*\n$")

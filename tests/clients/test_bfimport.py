@@ -128,7 +128,7 @@ class ImportTest(unittest.TestCase):
         self.redis.execute_command("BF.RESERVE", "seen", "0.001", N // 2, "NONSCALING")
         done = self.run_script("-u", URL, "urls", "seen", "--state", self.state, status=2)
         self.assertIn("non scaling filter is full", done.stderr)
-        self.assertIn("the same command goes on from there", done.stderr)
+        self.assertIn("the same command continues from there", done.stderr)
         with open(self.state, encoding="ascii") as file:
             nread = json.load(file)["nread"]
         self.assertTrue(N // 4 < nread < N, nread)
@@ -137,7 +137,7 @@ class ImportTest(unittest.TestCase):
         nread = self.half_way()
         self.redis.config_resetstat()
         done = self.run_script("-u", URL, "urls", "seen", "--state", self.state)
-        self.assertIn(f"going on after {nread:,} elements", done.stderr)
+        self.assertIn(f"continuing after {nread:,} elements", done.stderr)
         self.assertIn(f"{N} elements read", done.stdout)
         # What was read before is not read again.
         self.assertLess(self.calls_of("sscan"), N / 1000 * 0.8)
@@ -157,7 +157,7 @@ class ImportTest(unittest.TestCase):
             if leave == "another filter":
                 self.redis.execute_command("BF.ADD", "seen", "x")
             done = self.run_script("-u", URL, "urls", "seen", "--state", self.state, "--verify")
-            self.assertIn("the filter is not the one of the last run: beginning anew", done.stderr)
+            self.assertIn("the filter is not the one from the last run: starting over", done.stderr)
             self.assertIn(f"{N} elements read", done.stdout)
             self.redis.flushall()
 
@@ -181,15 +181,15 @@ class ImportTest(unittest.TestCase):
     def test_ctrl_c_says_how_to_go_on(self):
         code, out, err = self.run_with_hook(lambda process: process.send_signal(signal.SIGINT))
         self.assertEqual((code, out), (130, ""), err)
-        self.assertIn("the same command goes on from there", err)
+        self.assertIn("the same command continues from there", err)
         done = self.run_script("-p", str(PORT), "urls", "seen", "--state", self.state, "--verify")
-        self.assertIn("going on after", done.stderr)
+        self.assertIn("continuing after", done.stderr)
         self.assertIn(f"{N} elements read", done.stdout)
 
     def test_a_filter_that_vanishes_on_the_way(self):
         code, out, err = self.run_with_hook(lambda process: self.redis.delete("seen"))
         self.assertEqual(code, 0, err)
-        self.assertIn("the filter had vanished with what was added so far: beginning anew", err)
+        self.assertIn("the filter vanished, with everything added so far: starting over", err)
         self.assertIn(f"{N} elements read", out)
         self.assertEqual(self.redis.execute_command("BF.INFO", "seen", "CAPACITY"), [N])
         self.assertTrue(self.all_found(URLS))
@@ -199,7 +199,7 @@ class ImportTest(unittest.TestCase):
         with open(self.state, "w", encoding="ascii") as file:
             json.dump({"run_id": "0" * 40, "cursor": 1, "nread": 5, "nnew": 5}, file)
         done = self.run_script("-u", URL, "urls", "seen", "--state", self.state)
-        self.assertIn("beginning anew", done.stderr)
+        self.assertIn("starting over", done.stderr)
         self.assertIn(f"{N} elements read", done.stdout)
         self.assertTrue(self.all_found(URLS))
 

@@ -371,7 +371,7 @@ class Messages(Base):
         for tool in TOOLS:
             words = ["-p", port, *self.arguments(tool)]
             needed = (
-                "127.0.0.1:%s asks for a password: set REDISCLI_AUTH, or give it with -a or -u"
+                "127.0.0.1:%s requires a password: set REDISCLI_AUTH, or use -a or -u"
                 % port
             )
             refused = "127.0.0.1:%s does not accept the user or the password" % port
@@ -435,7 +435,7 @@ class Messages(Base):
             last = done.stderr.splitlines()[-1]
             self.assertEqual(
                 (done.returncode, last),
-                (2, tool + ": the output was closed before all was written"),
+                (2, tool + ": the output was closed before everything was written"),
             )
             self.assertNotIn("Traceback", done.stderr)
 

@@ -297,8 +297,8 @@ class OnOneServer(unittest.TestCase):
             if 4 << n % 4 == plan.npartitions:
                 self.assertIs(outcome, True)
             else:
-                self.assertIn("there is '%s'" % plan, outcome)
-                self.assertIn("wanted was 'partitioned-filter 1 %d " % (4 << n % 4), outcome)
+                self.assertIn("found '%s'" % plan, outcome)
+                self.assertIn("expected 'partitioned-filter 1 %d " % (4 << n % 4), outcome)
         self.assertEqual(
             sorted(key for key in self.redis.scan_iter("seen*")),
             sorted([b"seen", *partition_keys(b"seen", plan.npartitions)]),
@@ -325,7 +325,7 @@ class OnOneServer(unittest.TestCase):
                 lambda: other.add("a"),
                 lambda: other.exists("a"),
             ):
-                with self.assertRaisesRegex(PlanError, "there is .* wanted was", msg=wish):
+                with self.assertRaisesRegex(PlanError, "found .* expected", msg=wish):
                     call()
             with self.assertRaises(NotAdded) as caught:
                 other.add_many(["a", "b"])
@@ -414,11 +414,11 @@ class OnOneServer(unittest.TestCase):
             self.assertEqual(self.redis.get("seen").decode(), str(many.plan))
             self.redis.set("seen", "partitioned-filter 1 32 1e-12 20000")
             for call in (many.add, many.exists):
-                with self.assertRaisesRegex(PlanError, "there is .* 1 32 .* wanted was .* 1 16 "):
+                with self.assertRaisesRegex(PlanError, "found .* 1 32 .* expected .* 1 16 "):
                     call("a")
         # Without a look at it in between, it is noticed with the first partition that is gone.
         self.redis.delete(*many.keys)
-        with self.assertRaisesRegex(PlanError, "wanted was"):
+        with self.assertRaisesRegex(PlanError, "expected '"):
             many.add("b")
 
     def test_a_user_who_has_only_this_name(self):

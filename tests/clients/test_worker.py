@@ -68,7 +68,7 @@ class Lines(WorkerTest):
         self.assertEqual((code, out), (0, b"a\nb\nc\nd\n"))
         self.assertEqual(
             err,
-            b"worker: there is no filter 'seen' yet; making it, for 10000000 lines with an error"
+            b"worker: there is no filter 'seen' yet; creating it for 10000000 lines with an error"
             b" rate of 1e-6\n",
         )
         self.assertEqual(self.run_worker(b"d\ne\na\n"), (0, b"e\n", b""))
@@ -150,14 +150,14 @@ class LongLines(WorkerTest):
             code, out, err = self.run_worker(b"\n".join(lines) + end, "--max-line", "10")
             self.assertEqual((code, out), (1, b"a\n" + b"b" * 10 + b"\n" + b"d" * 10 + b"\n"))
             self.assertEqual(
-                [int(n) for n in re.findall(rb"line (\d+) is passed over", err)], [3, 6, 8, 9]
+                [int(n) for n in re.findall(rb"line (\d+) was skipped", err)], [3, 6, 8, 9]
             )
             self.assertEqual(totals(err), (9, 3, 1, 1, nlong, 0))
             self.assertEqual(self.card(), 3)
 
     def test_only_the_first_ones_get_a_message(self):
         code, out, err = self.run_worker(b"xx\n" * 1000, "--max-line", "1", "--batch", "7")
-        self.assertEqual((code, out, err.count(b"passed over")), (1, b"", 10))
+        self.assertEqual((code, out, err.count(b"was skipped")), (1, b"", 10))
         self.assertEqual(totals(err), (1000, 0, 0, 0, 1000, 0))
 
     def test_a_line_of_50_mb(self):
@@ -199,7 +199,7 @@ class Vanished(WorkerTest):
         out, err = worker.communicate(timeout=60)
         self.assertEqual((worker.returncode, out), (0, b""))
         self.assertEqual(err.count(b"there is no filter 'seen' yet"), 1)
-        self.assertEqual(err.count(b"filter 'seen' has vanished, after 2 lines"), 1, err)
+        self.assertEqual(err.count(b"filter 'seen' vanished after 2 lines"), 1, err)
         self.assertEqual(self.server.redis.execute_command("BF.INFO", "seen", "CAPACITY"), [54321])
         self.assertEqual(self.card(), 2)
 
@@ -239,7 +239,7 @@ class Vanished(WorkerTest):
         err = worker.stderr.read()
         self.assertEqual(worker.wait(60), 0, err)
         self.assertEqual(printed, set(lines))
-        self.assertEqual(err.count(b"has vanished"), 6)
+        self.assertEqual(err.count(b" vanished after"), 6)
         self.assertEqual(
             self.server.redis.execute_command("BF.INFO", "seen", "CAPACITY"), [1000000]
         )
@@ -455,7 +455,7 @@ class Output(WorkerTest):
         err = worker.stderr.read()
         worker.wait(60)
         self.assertEqual(worker.returncode, 2)
-        self.assertIn(b"worker: the output was closed before all was written", err)
+        self.assertIn(b"worker: the output was closed before everything was written", err)
         self.assertEqual(totals(err), (2, 2, 0, 0, 0, 0))
         self.assertEqual(self.card(), 2)  # c and d were not marked
 
@@ -537,7 +537,7 @@ class Together(WorkerTest):
         self.server.redis.flushall()
         out, err = worker.communicate(timeout=60)
         self.assertEqual((worker.returncode, out), (0, b"c\nd\n"))
-        self.assertIn(b"has vanished", err)
+        self.assertIn(b"vanished after", err)
         self.assertEqual(self.server.redis.execute_command("BF.INFO", "seen", "CAPACITY"), [77777])
 
 

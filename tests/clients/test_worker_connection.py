@@ -75,8 +75,8 @@ class Ways(unittest.TestCase):
         code, out, err = run_worker("-p", port)
         self.assertEqual((code, out), (2, b""))
         self.assertIn(
-            "worker: 127.0.0.1:%s asks for a password:"
-            " set REDISCLI_AUTH, or give it with -a or -u\n" % port,
+            "worker: 127.0.0.1:%s requires a password:"
+            " set REDISCLI_AUTH, or use -a or -u\n" % port,
             err,
         )
         for wrong in (("-a", "x"), ("--user", "nobody", "-a", password)):

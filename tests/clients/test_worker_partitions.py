@@ -85,7 +85,7 @@ class OneServer(WorkerTest):
         for batch in ("1000", "7"):
             code, out, err = self.work(mixed, *EXACT, "-b", batch)
             self.assertEqual((code, out), (0, lines), err)
-            self.assertIn(b"there is no filter 'seen' yet; making it, of 8 partitions", err)
+            self.assertIn(b"there is no filter 'seen' yet; creating it with 8 partitions", err)
             self.assertEqual(self.work(mixed, *EXACT), (0, [], b""))
             self.server.redis.flushall()
 
@@ -147,8 +147,8 @@ class OneServer(WorkerTest):
     def test_another_plan_than_the_one_there(self):
         self.assertEqual(self.work([b"a"], "-q", "-e", "0.001", "-c", "5000")[0], 0)
         there = (
-            "filter 'seen' has 8 partitions, a capacity of 5000, an error rate of 0.001; asked for"
-            " was "
+            "filter 'seen' has 8 partitions, a capacity of 5000, an error rate of 0.001;"
+            " requested: "
         )
         self.refused(there + "9 partitions\n", partitions=9)
         self.refused(there + "8 partitions, a capacity of 5001\n", "-c", "5001")
@@ -167,7 +167,7 @@ class OneServer(WorkerTest):
         self.server.redis.delete(key)
         code, out, err = self.work([b"a"])
         self.assertEqual((code, out), (0, [b"a"]))
-        self.assertIn(b"1 of the 8 partitions of filter 'seen' were not there", err)
+        self.assertIn(b"1 of the 8 partitions of filter 'seen' were missing", err)
         self.assertEqual(self.ask("BF.INFO", key, "EXPANSION"), [4])
 
     def test_keys_that_are_something_else(self):
@@ -219,8 +219,8 @@ class OneServer(WorkerTest):
         self.server.redis.flushall()
         out, err = worker.communicate(text_of(lines), timeout=server.WAIT)
         self.assertEqual((worker.returncode, out.splitlines()), (0, lines))
-        self.assertIn(b"1 of the 8 partitions of filter 'seen' have vanished", err)
-        self.assertIn(b"8 of the 8 partitions of filter 'seen' have vanished", err)
+        self.assertIn(b"1 of the 8 partitions of filter 'seen' vanished", err)
+        self.assertIn(b"8 of the 8 partitions of filter 'seen' vanished", err)
         plan = Plan.of(8, 1e-14, 1000000)
         self.assertEqual(self.ask("GET", "seen").decode(), str(plan))
         self.assertEqual(self.ask("BF.INFO", keys[gone], "CAPACITY"), [plan.partition_capacity()])
@@ -234,7 +234,7 @@ class OneServer(WorkerTest):
         out, err = worker.communicate(b"b\n", timeout=server.WAIT)
         self.assertEqual((worker.returncode, out), (2, b""))
         self.assertIn(b"has 16 partitions", err)
-        self.assertIn(b"asked for was 8 partitions", err)
+        self.assertIn(b"requested: 8 partitions", err)
         self.assertEqual(TOTALS.search(err).groups(), (b"1", b"1", b"0"))
 
     def test_a_user_who_may_only_add(self):
@@ -353,7 +353,7 @@ class Doubt(WorkerTest):
         self.assertIn(b"SHARDLOST", err)
         self.assertEqual(out, good)
         self.assertEqual(TOTALS.search(err).groups(), (b"101", b"100", b"0"))
-        self.assertIn(b"%d new lines behind line 102 are printed as well" % (len(good) - 100), err)
+        self.assertIn(b"%d new lines after line 102 are printed as well" % (len(good) - 100), err)
         for shard, value in kept.items():
             self.server.redis.restore(shard, 0, value)
         code, rest, err = self.run_worker(lines[101:], self.server.port, *self.arguments)

@@ -98,11 +98,11 @@ TEST(what_can_not_be_united_changes_nothing) {
     EXPECT(c, "-WRONGTYPE...", "BF.MERGE string a");
     EXPECT(c, "-WRONGTYPE...", "BF.MERGE new string");
     EXPECT(c, "-ERR wrong number of arguments...", "BF.MERGE a");
-    EXPECT(c, "-ERR BF.MERGE takes its time...", "EVAL %s 2 a a",
+    EXPECT(c, "-ERR BF.MERGE works in steps...", "EVAL %s 2 a a",
            "return redis.call('BF.MERGE', KEYS[1], KEYS[2])");
     EXPECT(c, "+OK", "MULTI");
     EXPECT(c, "+QUEUED", "BF.MERGE a a");
-    EXPECT(c, "*1 -ERR BF.MERGE takes its time...", "EXEC");
+    EXPECT(c, "*1 -ERR BF.MERGE works in steps...", "EXEC");
     const char *argv[1003] = {"BF.MERGE"};
     size_t lens[1003] = {8};
     for (size_t i = 1; i < N(argv); i++) {
@@ -499,7 +499,7 @@ TEST(windows) {
     EXPECT(c, "*4 :0 :0 :1 :1", "BF.MEXISTS new b2 a3 b4 a5");
     /* A slice that the destination never had, and can't have any more. */
     reserve(c, "0.001 10000 SEED 5 WINDOW 14400 SLICES 4", (const char *const[]){"late"}, 1);
-    EXPECT_ERROR(c, "ERR", "no slice that began when", "BF.MERGE late a");
+    EXPECT_ERROR(c, "ERR", "no slice as old as", "BF.MERGE late a");
     EXPECT(c, "+OK", "BF.RESERVE other 0.001 10000 SEED 5 WINDOW 14400 SLICES 8");
     EXPECT_ERROR(c, "ERR", "their windows differ", "BF.MERGE other a");
 }
@@ -519,7 +519,7 @@ TEST(in_a_cluster) {
     EXPECT(c, ":2", "BF.MERGE %s {t}a {t}b", same);
     EXPECT(c, "*2 :1 :1", "BF.MEXISTS %s x y", same);
     const char *brace = cluster_name(cluster, "a}b", slot, slot);
-    EXPECT(c, "-ERR in a cluster this name can't be a filter's...", "BF.MERGE %s {t}a", brace);
+    EXPECT(c, "-ERR in a cluster a filter can't have this name...", "BF.MERGE %s {t}a", brace);
     cluster_open_slot(cluster, slot, home, 1 - home);
     EXPECT(c, "-TRYAGAIN shards...", "BF.MERGE {t}a {t}b");
     for (int i = 0; i < 2; i++)

@@ -177,7 +177,7 @@ TEST(internal_commands_are_refused_by_themselves) {
     EXPECT_ERROR(c, "ERR", refused, "EVAL %s 0",
                  "return redis.call('BF.MERGED','seen','seen','0','0','0','1','0','1','1')");
     /* Another module that calls in its own right could not be answered later. */
-    EXPECT_ERROR(c, "ERR", "takes its time", "CALLER.CALL BF.MERGE seen seen");
+    EXPECT_ERROR(c, "ERR", "works in steps", "CALLER.CALL BF.MERGE seen seen");
     EXPECT(c, "+OK", "MULTI");
     EXPECT(c, "+QUEUED", "BF.HEALED seen 0 0");
     EXPECT(c, "*1 -ERR only replication, the append-only file and slot migration...", "EXEC");

@@ -177,7 +177,7 @@ TEST(every_truncation_is_refused) {
     }
     uint8_t longer[sizeof pinned + 1] = {0};
     memcpy(longer, pinned, sizeof pinned);
-    check_refused(longer, sizeof longer, "bytes behind the last layer");
+    check_refused(longer, sizeof longer, "bytes after the last layer");
 }
 
 /* What any reader relies on, whatever the bytes were. */
@@ -314,7 +314,7 @@ TEST(every_corruption_of_a_half_loaded_one_is_refused_or_valid) {
         uint8_t value;
         const char *reason;
     } cases[] = {
-        {43, 0, "bytes behind the last layer"},
+        {43, 0, "bytes after the last layer"},
         {43, 4, "unknown flags"},
         {44, 0, "number of layers out of range"},
         {48, 2, "unknown flags of a layer"},

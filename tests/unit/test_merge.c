@@ -309,7 +309,7 @@ TEST(windows_unite_slice_by_slice) {
     /* A slice can't be inserted before one that has begun. */
     CHECK(merge_extend(to, from, 1, problem, sizeof problem));
     CHECK(!merge_extend(to, from, 0, problem, sizeof problem));
-    CHECK_STR(problem, "the destination has no slice that began when one of the source did");
+    CHECK_STR(problem, "the destination has no slice as old as one of the source's");
     /* A new filter like it gets slices with the same times, but neither its items nor its layer
      * numbers. */
     struct descriptor *like = merge_like(to, "like", 4, 9);

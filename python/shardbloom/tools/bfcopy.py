@@ -7,12 +7,12 @@ The source may run this module or RedisBloom (2.x, 8.x); the target runs this mo
 a cluster, and both may be in use during the copy. A filter gets its name on the target only when it
 is complete and verified.
 
-Items added to the source during the copy may be missing from it; the output says if there were any.
-Run it again with --replace to catch up. If the filter grows a layer or begins a new slice
-meanwhile, its copy starts again. An interrupted run leaves only complete filters; run it again with
---missing to copy the rest.
+Items added to the source during the copy may be missing from the copy; the output says if there
+were any. Run bfcopy again with --replace to catch up. If the filter grows a layer or begins a new
+slice meanwhile, its copy starts again. An interrupted run leaves only complete filters; run it
+again with --missing to copy the rest.
 
-A partitioned filter is copied by its name: all its partitions, and at last its plan.
+A partitioned filter is copied by its name: first all its partitions, then its plan.
 """
 
 from __future__ import annotations
@@ -359,8 +359,8 @@ class Copy:
             self.at_target("RENAME", self.temporary, self.name)
         elif not self.at_target("RENAMENX", self.temporary, self.name):
             raise Failure(
-                f"{shown(self.name)} came into being at the target meanwhile; --replace would"
-                " replace it"
+                f"{shown(self.name)} was created at the target meanwhile; --replace would replace"
+                " it"
             )
 
     def clean_up(self) -> None:
@@ -420,7 +420,7 @@ def copy_plan(
     words = [*(["PX", left] if left > 0 else []), *([] if options.replace else ["NX"])]
     check_plan(target, entry, options)
     if not target.command(entry.name, "SET", entry.name, str(plan), *words):
-        raise Failure(f"{shown(entry.name)} came into being at the target meanwhile")
+        raise Failure(f"{shown(entry.name)} was created at the target meanwhile")
     nitems = sum(number(information(target, one.name), "items") for one in entry.partitions())
     print(f"{shown(entry.key)}: {nitems:,} items in {plan and plan.npartitions} partitions")
 
@@ -432,7 +432,7 @@ def entries_of(source: Servers, pattern: bytes, name: Optional[bytes]) -> List[E
     """What there is to copy, partitions before their plan."""
     keys = keys_of(source, pattern)
     if name is not None and len(keys) > 1:
-        raise Failure(f"--as is for one filter, and {len(keys)} match")
+        raise Failure(f"--as is for one filter, but {len(keys)} match")
     found: Dict[bytes, Entry] = {}
     plans: List[Entry] = []
     for key in keys:
@@ -497,11 +497,11 @@ def arguments() -> argparse.Namespace:
         help="server to copy to; the environment variable BF_TO does the same and hides a password",
     )
     parser.add_argument(
-        "--as", dest="name", metavar="NAME", help="name of the copy, if it differs"
+        "--as", dest="name", metavar="NAME", help="name of the copy (default: the same)"
     )
     exclusive = parser.add_mutually_exclusive_group()
     exclusive.add_argument(
-        "--replace", action="store_true", help="replace a key that has the name on the target"
+        "--replace", action="store_true", help="replace a key of the same name on the target"
     )
     exclusive.add_argument(
         "--missing", action="store_true", help="copy only what does not exist on the target yet"
@@ -517,7 +517,10 @@ def arguments() -> argparse.Namespace:
         type=int,
         default=3,
         metavar="N",
-        help="how often to start if the filter grows or turns meanwhile (default: %(default)s)",
+        help=(
+            "how often to try if the filter grows or begins a new slice meanwhile (default:"
+            " %(default)s)"
+        ),
     )
     add_options(parser)
     options = parser.parse_args()
@@ -556,16 +559,16 @@ def copy_all(
     except (KeyboardInterrupt, redis.RedisError):
         progress.end()
         how = (
-            "copies all again"
+            "copies everything again"
             if options.replace
-            else "goes on" if options.missing else "and --missing goes on"
+            else "continues" if options.missing else "with --missing continues"
         )
         what = (
-            f"{ndone} of {len(entries)} filters are copied"
+            f"{ndone} of {len(entries)} filters were copied"
             if len(entries) > 1
-            else "the filter is not copied"
+            else "the filter was not copied"
         )
-        progress.say(f"bfcopy: stopped: {what}, nothing half done is used; the same command {how}")
+        progress.say(f"bfcopy: stopped: {what}, no unfinished copy is used; the same command {how}")
         raise
     return len(failed)
 

@@ -7,7 +7,7 @@ continued.
 The set is read with SSCAN and stays as it is. Neither server is blocked for longer than one batch
 takes. Adding an element twice does no harm, so you can repeat the command at any time to catch up,
 even while clients keep adding to both. Set and filter may be in clusters. A partitioned filter is
-created with --partitions, and known by its plan if it exists.
+created with --partitions; one that exists is recognised by its plan.
 """
 
 from __future__ import annotations
@@ -100,13 +100,10 @@ class State:
             with open(self.path, encoding="ascii") as file:
                 saved = json.load(file)
             if not self.run_id:
-                say(
-                    "the user may not call INFO, so that the last position may be wrong: beginning"
-                    " anew"
-                )
+                say("the user may not call INFO, so the last position may be wrong: starting over")
                 return
             if saved["run_id"] != self.run_id:
-                say("the server of the set was restarted since the last run: beginning anew")
+                say("the server of the set was restarted since the last run: starting over")
                 return
             self.cursor, self.nread, self.nnew = (
                 int(saved[name]) for name in ("cursor", "nread", "nnew")
@@ -159,10 +156,10 @@ class Import:
                 f" error rate {self.filter.error}"
             )
         if self.state.cursor and self.filter.count() < self.state.nnew:
-            say("the filter is not the one of the last run: beginning anew")
+            say("the filter is not the one from the last run: starting over")
             self.state.begin_anew(self.source.run_id())
         if self.state.cursor:
-            say(f"going on after {self.state.nread:,} elements ({self.state.path})")
+            say(f"continuing after {self.state.nread:,} elements ({self.state.path})")
 
     def run(self) -> None:
         """Reads the set from the position on, and begins anew whenever the position has lost its
@@ -174,13 +171,13 @@ class Import:
                 if why is None:
                     break
                 progress.end()
-                say(f"{why}: beginning anew")
+                say(f"{why}: starting over")
                 self.state.begin_anew(self.source.run_id())
         except (KeyboardInterrupt, redis.RedisError):
             if self.state.cursor:
                 progress.end()
                 say(
-                    f"stopped after {self.state.nread:,} elements; the same command goes on from"
+                    f"stopped after {self.state.nread:,} elements; the same command continues from"
                     f" there ({self.state.path})"
                 )
             raise
@@ -202,7 +199,7 @@ class Import:
                 raise error.cause
             if self.filter.nvanished:
                 self.filter.nvanished = 0
-                return "the filter had vanished with what was added so far"
+                return "the filter vanished, with everything added so far"
             state.nread += len(elements)
             state.cursor = cursor
             if cursor == 0:
@@ -230,7 +227,7 @@ class Import:
             cursor, elements = self.source.scan(cursor, self.batch)
             if self.source.has_moved():
                 raise Failure(
-                    "the set has moved to another node; give the same command again to verify it"
+                    "the set has moved to another node; run the same command again to verify it"
                 )
             yield elements
             if cursor == 0:
@@ -286,8 +283,8 @@ def arguments() -> argparse.Namespace:
         metavar="URL",
         default=os.environ.get("BF_TO"),
         help=(
-            "server that has the filter, if it is another one; the environment variable BF_TO does"
-            " the same and hides a password"
+            "server that has the filter, if it is a different one; the environment variable BF_TO"
+            " does the same and hides a password"
         ),
     )
     parser.add_argument(
@@ -296,22 +293,27 @@ def arguments() -> argparse.Namespace:
         help="error rate of a new filter (default: 0.001)",
     )
     parser.add_argument(
-        "--capacity", type=int, help="capacity of a new filter (default: the elements in the set)"
+        "--capacity",
+        type=int,
+        help="capacity of a new filter (default: the size of the set, at least 100)",
     )
     parser.add_argument(
         "--partitions",
         type=int,
         metavar="N",
-        help="a partitioned filter, which a cluster has on all of its nodes, in so many parts",
+        help="create a partitioned filter: N filters, spread over the nodes of a cluster",
     )
     parser.add_argument(
         "--window",
         type=int,
         metavar="SECONDS",
-        help="a new filter forgets what was added longer ago; the import itself counts as adding",
+        help="a new filter forgets items after this time; it counts from the import",
     )
     parser.add_argument(
-        "--slices", type=int, metavar="N", help="into which --window is cut (default: the server's)"
+        "--slices",
+        type=int,
+        metavar="N",
+        help="number of slices in --window (default: the server's)",
     )
     parser.add_argument(
         "--sliding", action="store_true", help="with --window: adding an item again renews it"

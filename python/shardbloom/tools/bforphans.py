@@ -8,11 +8,11 @@ see: a filter deleted while its cluster slot was moving, shards copied by other 
 ran without the module. The same goes for shards of slices that a filter with a window has dropped.
 
 It finds every key named like a shard (bf:{tag}:id:layer:shard) with SCAN, in all databases, and in
-a cluster on all primaries. The server itself says whether the shard's filter exists (BF.OWNER),
-and the descriptor of a filter with a window, which slices it still has.
-Each orphan is checked again after a while, and once more by the command that removes it. A filter
-that is being created, renamed, restored or migrated meanwhile is safe. Slots that are moving are
-skipped; run it again when they have arrived.
+a cluster on all primaries. It asks the server whether the shard's filter exists (BF.OWNER). The
+descriptor of a filter with a window shows which slices it still has. Each orphan is checked again
+after a while, and once more by the command that removes it. A filter that is being created,
+renamed, restored or migrated meanwhile is safe. Slots that are moving are skipped; run it again
+when they have arrived.
 """
 
 from __future__ import annotations
@@ -288,7 +288,7 @@ def report_text(hunt: Hunt, removed: Set[Found], down: List[str]) -> None:
     )
     if hunt.nmoving:
         print(
-            f"note: {hunt.nmoving} shards were skipped, their slots are on the move; run again"
+            f"note: {hunt.nmoving} shards were skipped because their slots are moving; run again"
             " later"
         )
     if hunt.ndying:
@@ -297,9 +297,11 @@ def report_text(hunt: Hunt, removed: Set[Found], down: List[str]) -> None:
             " removing them"
         )
     if hunt.nhidden:
-        print(f"note: {hunt.nhidden} filters can't be asked by this user for slices they dropped")
+        print(
+            f"note: {hunt.nhidden} filters could not be checked for dropped slices: no permission"
+        )
     if hunt.nother:
-        print(f"note: {hunt.nother} keys are named like shards, but are none; they are left alone")
+        print(f"note: {hunt.nother} keys are named like shards but are something else; left alone")
     for address in down:
         print(f"note: {address} does not answer and was skipped")
 

@@ -1,17 +1,17 @@
 """Shows all filters of a server or cluster: how full they are, and whether they are damaged.
 
     bfstat                              a live view; q quits
-    bfstat --once                       once, as text; the default if the output is no terminal
+    bfstat --once                       once, as text; the default if the output is not a terminal
     bfstat --json                       once, as JSON
     bfstat --prometheus                 once, in Prometheus's text format
     bfstat --prometheus --listen 9121   the same, at http://127.0.0.1:9121/metrics
 
 For every filter it shows items and capacity, the layers and how full they are, the false-positive
-rate to expect now and the promised one, memory, and lost shards; of filters that forget also the
-window and the age of the oldest slice. Damaged filters come first, then the largest. It uses SCAN,
-BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO; a user who may not call one of these sees less. Fill is
-estimated from a sample of the bits. A partitioned filter is one line, with its partitions taken
-together; --parts shows them too.
+rate to expect now and the promised one, memory, and lost shards. If a filter forgets, it also shows
+the window and the age of the oldest slice. Damaged filters come first, then the largest. It uses
+SCAN, BF.INFO, BF.SHARDS, BF.DESCRIPTOR and INFO; a user who may not call one of these sees less.
+Fill is estimated from a sample of the bits. A partitioned filter is one line for all its
+partitions; --parts shows each of them too.
 """
 
 from __future__ import annotations
