@@ -11,6 +11,7 @@
 #include "store/namecache.h"
 #include "store/garbage.h"
 #include "store/jobs.h"
+#include "store/leftovers.h"
 #include "store/living.h"
 #include "store/merge_job.h"
 #include "store/spare.h"
@@ -61,6 +62,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     spare_start();
     living_start();
     garbage_start();
+    leftovers_start();
     merge_start();
     jobs_start(ctx);
     config_warn_of_eviction(ctx);

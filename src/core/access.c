@@ -36,17 +36,25 @@ static void set_lost(const struct supplier *supplier, struct shard *shard, bool 
     supplier->count(0, 0, lost ? 1 : -1);
 }
 
+void handles_forget(struct shard *shards, uint32_t n, const struct supplier *supplier) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (shards[i].name) supplier->forget(&shards[i]);
+        set_lost(supplier, &shards[i], false);
+    }
+}
+
 void handles_drop(struct handles *handles, const struct descriptor *descriptor, uint32_t n,
                   const struct supplier *supplier) {
     if (n > handles->nlayers) n = handles->nlayers;
     for (uint32_t i = 0; i < n; i++) {
-        if (!handles->shards[i]) continue;
-        for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++) {
-            struct shard *shard = &handles->shards[i][j];
-            if (shard->name) supplier->forget(shard);
-            set_lost(supplier, shard, false);
+        struct shard *shards = handles->shards[i];
+        const uint32_t nshards = descriptor->layers[i].layout.nshards;
+        if (shards && nshards > HANDLES_AT_ONCE) {
+            supplier->postpone(shards, nshards);
+        } else if (shards) {
+            handles_forget(shards, nshards, supplier);
+            descriptor_allocator.free(shards);
         }
-        descriptor_allocator.free(handles->shards[i]);
     }
     handles->nlayers -= n;
     if (n > 0)

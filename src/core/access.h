@@ -56,6 +56,9 @@ struct supplier {
                        size_t nbytes);
     void (*close)(struct access *access, struct shard *shard);
     void (*forget)(struct shard *shard); /* frees its name */
+    /* Takes over the handles of many shards that nobody uses any more: calls handles_forget for all
+     * of them, a few at a time, then frees the array. */
+    void (*postpone)(struct shard *shards, uint32_t n);
     /* If a string can't be found, is it certain that it does not exist? Not while its cluster slot
      * moves. */
     bool (*absence_is_certain)(struct access *access);
@@ -154,6 +157,13 @@ void access_close(struct access *access);
 
 /* Does the shard exist, and is it sound? Leaves nothing open. */
 enum shard_status access_check(struct access *access, uint32_t layer, uint32_t number);
+
+/* The handles of a layer with more shards than this are freed later: a filter can have millions,
+ * and each has a name to free. */
+#define HANDLES_AT_ONCE 256u
+
+/* Forgets n shards that nobody uses any more. */
+void handles_forget(struct shard *shards, uint32_t n, const struct supplier *supplier);
 
 /* Forgets the n oldest layers; the descriptor must still have them. */
 void handles_drop(struct handles *handles, const struct descriptor *descriptor, uint32_t n,

@@ -333,3 +333,19 @@ TEST(no_warning_where_shards_are_safe) {
         CHECK(!server_logged(s, "may evict"));
     }
 }
+
+/* What is remembered of many shards is freed later, and then they are not counted any more. */
+TEST(a_large_filter_with_lost_shards_is_deleted) {
+    Server *s = server_start(NULL);
+    Client *c = s->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.000001 1000000 SEED 7 SHARDSIZE 4096");
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "i", 0, NITEMS), NITEMS);
+    const redisReply *shards = command(c, "BF.SHARDS k COUNT 1000");
+    CHECK(shards->elements > 256);
+    for (size_t i = 0; i < 300 && i < shards->elements; i++)
+        EXPECT(c, ":1", "DEL %s", shards->element[i]->element[1]->str);
+    command(c, "BF.SHARDS k COUNT 1000"); /* looks at them all */
+    CHECK_INT(server_info(s, "bf_shards_lost"), 300);
+    EXPECT(c, ":1", "DEL k");
+    server_wait_info(s, "bf_shards_lost", "0");
+}

@@ -286,6 +286,28 @@ TEST(a_lost_shard_refuses_the_whole_batch) {
     CHECK_INT(memory_nlost, 0);
 }
 
+/* A layer has up to 262144 handles, each with a name. Freeing them must not be part of a command.
+ */
+TEST(many_handles_are_freed_later) {
+    struct filter_options options = {
+        .error = 1e-4, .capacity = 1000000, .seed = 5, .id = 7, .shard_bytes = 4096};
+    struct memory *memory = memory_new(&options);
+    const uint32_t nshards = descriptor_of(memory)->layers[0].layout.nshards;
+    CHECK(nshards > HANDLES_AT_ONCE);
+    CHECK_INT(memory_add(memory, "u", 0, 1000), 1000);
+    handles_free(&memory->handles, descriptor_of(memory), memory->access.supplier);
+    CHECK_UINT(memory_npostponed, nshards);
+    CHECK_INT(memory_count_new(memory, "u", 0, 1000), 0);
+    memory_free(memory);
+    CHECK_UINT(memory_npostponed, 2 * (uint64_t)nshards);
+    options.capacity = 10000;
+    memory = memory_new(&options);
+    CHECK(descriptor_of(memory)->layers[0].layout.nshards > 1);
+    CHECK_INT(memory_add(memory, "u", 0, 1000), 1000);
+    memory_free(memory);
+    CHECK_UINT(memory_npostponed, 0);
+}
+
 /* A replica that has lost a shard applies every item whose shard is sound. */
 TEST(a_repeated_batch_leaves_out_what_is_lost) {
     const struct filter_options options = {.error = 1e-4,
