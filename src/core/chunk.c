@@ -299,7 +299,9 @@ const char *chunk_check_data(const struct chunk *chunk, const struct descriptor 
     if (chunk->to != iterator_at(target, chunk->source, last) || last > nparts + 1)
         return "its iterator is not one of the filter's";
     struct part part, due;
+    size_t nparts_read = 0;
     for (size_t at = 0; at < chunk->nbody;) {
+        if (nparts_read++ == CHUNK_MAX_PARTS) return "it has too many parts";
         if (!chunk_read_part(chunk, &at, &part)) return "a part of it is too short";
         const uint64_t position = position_of_part(target, &part);
         if (position == 0) return "a part of it does not belong to the filter";
