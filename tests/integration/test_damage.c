@@ -349,3 +349,17 @@ TEST(a_large_filter_with_lost_shards_is_deleted) {
     EXPECT(c, ":1", "DEL k");
     server_wait_info(s, "bf_shards_lost", "0");
 }
+
+/* A command opens a few thousand strings at most, even if none of them is lost. */
+TEST(healing_looks_at_many_shards_in_parts) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.000001 6000000 SEED 7 SHARDSIZE 4096");
+    CHECK(command_batches(c, "BF.MADD", "k", "i", 0, 40000) > 39000);
+    EXPECT(c, "-TRYAGAIN 0 lost shards were healed...", "BF.HEAL k");
+    EXPECT(c, ":0", "BF.HEAL k");
+    const redisReply *last = command(c, "BF.SHARDS k FROM 0 4500 COUNT 1");
+    REQUIRE(last->elements == 1);
+    EXPECT(c, ":1", "DEL %s", last->element[0]->element[1]->str);
+    EXPECT(c, "-TRYAGAIN 0 lost shards were healed...", "BF.HEAL k");
+    EXPECT(c, ":1", "BF.HEAL k");
+}
