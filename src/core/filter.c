@@ -13,6 +13,7 @@
 
 #define AHEAD    16
 #define TOGETHER 128
+#define LONG_TAG 256u
 #define CACHED   (512u << 10) /* shards up to this size are in the processor's cache anyway */
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -90,10 +91,13 @@ static uint32_t shard_number(const struct layer *layer, const struct lookup *loo
     return layout_place(&layer->layout, lookup->hash.place).shard;
 }
 
-/* A large shard starts young, with only a few hundred bytes. */
+/* A large shard starts young, with only a few hundred bytes; unless its name is long, which the
+ * server and our handle have a copy of. */
 static inline bool blocked_allocates(struct access *access, uint32_t index, struct lookup *lookup) {
     const struct layer *layer = &access->descriptor->layers[index];
-    if (!lookup->shard) return layer_is_joined(layer) || !young_begins(&layer->layout);
+    if (!lookup->shard)
+        return layer_is_joined(layer) || !young_begins(&layer->layout) ||
+               access->descriptor->tag_length > LONG_TAG;
     return lookup->shard->capacity &&
            access_would_turn(access, index, shard_number(layer, lookup), lookup->shard);
 }

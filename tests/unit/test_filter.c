@@ -213,6 +213,22 @@ TEST(no_memory_no_turn) {
     memory_free(memory);
 }
 
+/* A name may be longer than everything that a young shard holds. */
+TEST(no_memory_no_long_names) {
+    struct memory *memory = memory_new(&billion);
+    static char tag[DESCRIPTOR_MAX_TAG];
+    memory->full = true;
+    CHECK_INT(memory_add(memory, "u", 0, 100), 100);
+    memset(tag, 't', sizeof tag);
+    REQUIRE(descriptor_set_tag(descriptor_of(memory), tag, sizeof tag));
+    const uint64_t nshards = descriptor_nshards(descriptor_of(memory));
+    CHECK(memory_add(memory, "v", 0, 100) < 100);
+    CHECK_UINT(descriptor_nshards(descriptor_of(memory)), nshards);
+    memory->full = false;
+    CHECK(memory_add(memory, "v", 0, 100) > 0);
+    memory_free(memory);
+}
+
 /* An item that comes twice in a batch is known the second time, also if its shard can't turn. */
 TEST(no_memory_and_the_same_item_twice) {
     struct memory *memory = memory_new(&billion);
