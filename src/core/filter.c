@@ -216,10 +216,10 @@ static void prefetch_by_hint(const struct access *access, const struct lookup *l
         const struct layer *layer = &access->descriptor->layers[i];
         const struct layout *layout = &layer->layout;
         if (layer->kind != LAYER_BLOCKED || layer->home >= handles->nlayers ||
-            !handles->shards[layer->home])
+            !handles->parts[layer->home])
             continue;
         const struct item_place place = layout_place(layout, lookup->hash.place);
-        const struct shard *shard = &handles->shards[layer->home][place.shard];
+        const struct shard *shard = handles_at(handles, layer->home, place.shard);
         if (!shard->body || shard->capacity) continue;
         const uintptr_t block =
             (uintptr_t)shard->body + layer->offset + place.block * layout_block_bytes(layout);

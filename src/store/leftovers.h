@@ -8,8 +8,8 @@
 
 #include "core/access.h"
 
-/* Takes over an array of n handles: supplier->postpone. */
-void leftovers_take(struct shard *shards, uint32_t n);
+/* Takes over the handles of a layer: supplier->postpone. */
+void leftovers_take(struct shard **parts, uint32_t nshards);
 
 /* Starts the job. */
 void leftovers_start(void);

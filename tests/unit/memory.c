@@ -71,7 +71,7 @@ static void forget_memory(struct shard *shard) {
     shard->name = NULL;
 }
 
-static void postpone(struct shard *shards, uint32_t n);
+static void postpone(struct shard **parts, uint32_t n);
 
 static bool absence_is_certain(struct access *access) {
     (void)access;
@@ -122,10 +122,10 @@ static const struct supplier supplier = {.open = open_memory,
                                          .count = count};
 
 /* Frees them at once: a test only counts them. */
-static void postpone(struct shard *shards, uint32_t n) {
+static void postpone(struct shard **parts, uint32_t n) {
     memory_npostponed += n;
-    handles_forget(shards, n, &supplier);
-    free(shards);
+    for (uint32_t i = 0; i * HANDLES_PER_PART < n; i++) handles_forget(parts, i, n, &supplier);
+    free(parts);
 }
 
 struct memory *memory_new(const struct filter_options *options) {

@@ -309,7 +309,7 @@ TEST(many_handles_are_freed_later) {
         .error = 1e-4, .capacity = 1000000, .seed = 5, .id = 7, .shard_bytes = 4096};
     struct memory *memory = memory_new(&options);
     const uint32_t nshards = descriptor_of(memory)->layers[0].layout.nshards;
-    CHECK(nshards > HANDLES_AT_ONCE);
+    CHECK(nshards > HANDLES_PER_PART);
     CHECK_INT(memory_add(memory, "u", 0, 1000), 1000);
     handles_free(&memory->handles, descriptor_of(memory), memory->access.supplier);
     CHECK_UINT(memory_npostponed, nshards);
@@ -322,6 +322,24 @@ TEST(many_handles_are_freed_later) {
     CHECK_INT(memory_add(memory, "u", 0, 1000), 1000);
     memory_free(memory);
     CHECK_UINT(memory_npostponed, 0);
+}
+
+/* What is remembered of a shard takes more than its share of the descriptor: 262144 of them 15 MB.
+ */
+TEST(few_items_in_many_shards_take_few_handles) {
+    struct filter_options options = {
+        .error = 1e-4, .capacity = 100000000, .seed = 5, .id = 7, .shard_bytes = 4096};
+    struct memory *memory = memory_new(&options);
+    const uint32_t nshards = descriptor_of(memory)->layers[0].layout.nshards;
+    CHECK(nshards > 50000);
+    CHECK_INT(memory_count_new(memory, "u", 0, 1000), 1000);
+    CHECK_UINT(handles_bytes(&memory->handles, 0, nshards), 0);
+    CHECK_INT(memory_add(memory, "u", 0, 1), 1);
+    CHECK(handles_bytes(&memory->handles, 0, nshards) < 20000);
+    CHECK_INT(memory_add(memory, "u", 1, 20), 20);
+    CHECK_INT(memory_count_new(memory, "u", 0, 21), 0);
+    CHECK(handles_bytes(&memory->handles, 0, nshards) < 400000);
+    memory_free(memory);
 }
 
 /* A replica that has lost a shard applies every item whose shard is sound. */
