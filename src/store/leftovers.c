@@ -2,7 +2,8 @@
 
 #include "store/clock.h"
 #include "store/jobs.h"
-#include "store/strings.h"
+
+static const struct supplier *supplier;
 
 static struct leftover {
     struct shard **parts;
@@ -22,7 +23,7 @@ static bool free_until(RedisModuleCtx *ctx, int64_t deadline_us) {
     while (first && clock_monotonic_us() < deadline_us) {
         struct leftover *leftover = first;
         handles_forget(leftover->parts, leftover->ndone / HANDLES_PER_PART, leftover->nshards,
-                       &key_supplier);
+                       supplier);
         leftover->ndone += HANDLES_PER_PART;
         if (leftover->ndone < leftover->nshards) continue;
         first = leftover->next;
@@ -32,6 +33,7 @@ static bool free_until(RedisModuleCtx *ctx, int64_t deadline_us) {
     return first != NULL;
 }
 
-void leftovers_start(void) {
+void leftovers_start(const struct supplier *of_strings) {
+    supplier = of_strings;
     jobs_add(free_until);
 }

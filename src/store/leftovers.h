@@ -11,7 +11,7 @@
 /* Takes over the handles of a layer: supplier->postpone. */
 void leftovers_take(struct shard **parts, uint32_t nshards);
 
-/* Starts the job. */
-void leftovers_start(void);
+/* Starts the job, which forgets the handles of this supplier's strings. */
+void leftovers_start(const struct supplier *supplier);
 
 #endif
