@@ -11,9 +11,11 @@
 #include "store/namecache.h"
 #include "store/garbage.h"
 #include "store/jobs.h"
+#include "store/leftovers.h"
 #include "store/living.h"
 #include "store/merge_job.h"
 #include "store/spare.h"
+#include "store/strings.h"
 #include "store/datatype.h"
 
 #define MODULE_NAME    "bf"
@@ -61,6 +63,7 @@ int RedisModule_OnLoad(RedisModuleCtx *ctx, RedisModuleString **argv, int argc) 
     spare_start();
     living_start();
     garbage_start();
+    leftovers_start(&key_supplier);
     merge_start();
     jobs_start(ctx);
     config_warn_of_eviction(ctx);

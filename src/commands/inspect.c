@@ -275,8 +275,9 @@ static uint64_t reply_layer(struct strings *strings, uint32_t index, uint64_t fi
     uint64_t n = 0;
     for (uint64_t shard = first; shard < layer->layout.nshards && n < max; shard++) {
         /* Others may have created adopted strings: only the key itself shows. */
-        if (layer->adoption ? access_check(&strings->access, index, (uint32_t)shard) == SHARD_NONE
-                            : !layer_shard_created(layer, (uint32_t)shard))
+        if (!layer->adoption) shard = layer_next_created(layer, (uint32_t)shard);
+        if (shard == layer->layout.nshards) break;
+        if (layer->adoption && access_check(&strings->access, index, (uint32_t)shard) == SHARD_NONE)
             continue;
         reply_shard(strings, index, (uint32_t)shard);
         n++;

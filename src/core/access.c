@@ -7,26 +7,53 @@
 
 /* ---- what is remembered ---- */
 
-/* Makes room for the handles of a layer's strings. */
-static void make_handles(struct access *access, uint32_t home) {
+struct shard handles_none[HANDLES_PER_PART];
+
+static uint32_t count_parts(uint32_t nshards) {
+    return (nshards - 1) / HANDLES_PER_PART + 1;
+}
+
+/* How many shards a part has. */
+static uint32_t part_size(uint32_t part, uint32_t nshards) {
+    const uint32_t left = nshards - part * HANDLES_PER_PART;
+    return left < HANDLES_PER_PART ? left : HANDLES_PER_PART;
+}
+
+/* The array of a layer's parts. A single part is behind it. */
+static struct shard **new_parts(uint32_t nshards) {
+    const uint32_t nparts = count_parts(nshards);
+    struct shard **parts = descriptor_allocator.need_zeroed(
+        1, nparts * sizeof *parts + (nparts == 1 ? nshards * sizeof **parts : 0));
+    for (uint32_t i = 0; i < nparts; i++)
+        parts[i] = nparts == 1 ? (struct shard *)(parts + 1) : handles_none;
+    return parts;
+}
+
+/* Makes room for the handle of a layer's string. */
+static struct shard *make_handle(struct access *access, uint32_t home, uint32_t number) {
     struct handles *handles = access->handles;
     const struct descriptor *descriptor = access->descriptor;
+    const uint32_t nshards = descriptor->layers[home].layout.nshards,
+                   part = number / HANDLES_PER_PART;
     if (home >= handles->nlayers) {
-        const size_t nbytes = descriptor->nlayers * sizeof *handles->shards;
-        handles->shards = descriptor_allocator.realloc(handles->shards, nbytes);
-        while (handles->nlayers < descriptor->nlayers) handles->shards[handles->nlayers++] = NULL;
+        const size_t nbytes = descriptor->nlayers * sizeof *handles->parts;
+        handles->parts = descriptor_allocator.realloc(handles->parts, nbytes);
+        while (handles->nlayers < descriptor->nlayers) handles->parts[handles->nlayers++] = NULL;
     }
-    struct shard **shards = &handles->shards[home];
-    if (!*shards)
-        *shards = descriptor_allocator.need_zeroed(descriptor->layers[home].layout.nshards,
-                                                   sizeof **shards);
+    if (!handles->parts[home]) handles->parts[home] = new_parts(nshards);
+    struct shard **parts = handles->parts[home];
+    if (parts[part] == handles_none)
+        parts[part] = descriptor_allocator.need_zeroed(part_size(part, nshards), sizeof **parts);
+    return handles_at(handles, home, number);
 }
 
 /* The handle of a shard's string. */
 static inline struct shard *handle_of(struct access *access, uint32_t home, uint32_t number) {
     const struct handles *handles = access->handles;
-    if (home >= handles->nlayers || !handles->shards[home]) make_handles(access, home);
-    return &handles->shards[home][number];
+    if (home >= handles->nlayers || !handles->parts[home] ||
+        handles->parts[home][number / HANDLES_PER_PART] == handles_none)
+        return make_handle(access, home, number);
+    return handles_at(handles, home, number);
 }
 
 /* Keeps count of the shards that are known to be lost. */
@@ -36,27 +63,47 @@ static void set_lost(const struct supplier *supplier, struct shard *shard, bool 
     supplier->count(0, 0, lost ? 1 : -1);
 }
 
+void handles_forget(struct shard **parts, uint32_t part, uint32_t n,
+                    const struct supplier *supplier) {
+    struct shard *shards = parts[part];
+    if (shards == handles_none) return;
+    for (uint32_t i = 0; i < part_size(part, n); i++) {
+        if (shards[i].name) supplier->forget(&shards[i]);
+        set_lost(supplier, &shards[i], false);
+    }
+    if (n > HANDLES_PER_PART) descriptor_allocator.free(shards);
+}
+
+size_t handles_bytes(const struct handles *handles, uint32_t layer, uint32_t n) {
+    struct shard **parts = layer < handles->nlayers ? handles->parts[layer] : NULL;
+    size_t nbytes = 0;
+    for (uint32_t i = 0; parts && i < count_parts(n); i++)
+        nbytes += sizeof *parts + (parts[i] == handles_none ? 0 : part_size(i, n) * sizeof **parts);
+    return nbytes;
+}
+
 void handles_drop(struct handles *handles, const struct descriptor *descriptor, uint32_t n,
                   const struct supplier *supplier) {
     if (n > handles->nlayers) n = handles->nlayers;
     for (uint32_t i = 0; i < n; i++) {
-        if (!handles->shards[i]) continue;
-        for (uint32_t j = 0; j < descriptor->layers[i].layout.nshards; j++) {
-            struct shard *shard = &handles->shards[i][j];
-            if (shard->name) supplier->forget(shard);
-            set_lost(supplier, shard, false);
+        struct shard **parts = handles->parts[i];
+        const uint32_t nshards = descriptor->layers[i].layout.nshards;
+        if (parts && nshards > HANDLES_PER_PART) {
+            supplier->postpone(parts, nshards);
+        } else if (parts) {
+            handles_forget(parts, 0, nshards, supplier);
+            descriptor_allocator.free(parts);
         }
-        descriptor_allocator.free(handles->shards[i]);
     }
     handles->nlayers -= n;
     if (n > 0)
-        memmove(handles->shards, handles->shards + n, handles->nlayers * sizeof *handles->shards);
+        memmove(handles->parts, handles->parts + n, handles->nlayers * sizeof *handles->parts);
 }
 
 void handles_free(struct handles *handles, const struct descriptor *descriptor,
                   const struct supplier *supplier) {
     handles_drop(handles, descriptor, handles->nlayers, supplier);
-    descriptor_allocator.free(handles->shards);
+    descriptor_allocator.free(handles->parts);
     *handles = (struct handles){0};
 }
 

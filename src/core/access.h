@@ -33,11 +33,24 @@ struct shard {
     bool lost;               /* as of the last time it was looked at */
 };
 
-/* Indexed by layer, then by shard. The array of a layer is created when the layer is first used. */
+/* Shards are remembered in parts of this many. */
+#define HANDLES_PER_PART 256u
+
+/* Indexed by layer, by part, then by shard in the part. The array of a layer is created when the
+ * layer is first used, and a part when one of its shards is: of 262144 shards, 15 MB, a filter with
+ * few items uses few. Until then a part is handles_none, whose shards are not open. */
 struct handles {
-    struct shard **shards;
+    struct shard ***parts;
     uint32_t nlayers; /* allocated */
 };
+
+extern struct shard handles_none[HANDLES_PER_PART];
+
+/* What is remembered about a shard of a layer that has been used. */
+static inline struct shard *handles_at(const struct handles *handles, uint32_t home,
+                                       uint32_t number) {
+    return &handles->parts[home][number / HANDLES_PER_PART][number % HANDLES_PER_PART];
+}
 
 struct access;
 struct lookup;
@@ -56,6 +69,9 @@ struct supplier {
                        size_t nbytes);
     void (*close)(struct access *access, struct shard *shard);
     void (*forget)(struct shard *shard); /* frees its name */
+    /* Takes over the parts of a layer with n shards, which nobody uses any more: calls
+     * handles_forget for each part, a few at a time, then frees the array. */
+    void (*postpone)(struct shard **parts, uint32_t n);
     /* If a string can't be found, is it certain that it does not exist? Not while its cluster slot
      * moves. */
     bool (*absence_is_certain)(struct access *access);
@@ -98,9 +114,11 @@ struct shard *access_open_new(struct access *access, uint32_t layer, uint32_t nu
 static inline struct shard *access_open(struct access *access, uint32_t layer, uint32_t number) {
     const struct handles *handles = access->handles;
     const struct layer *at = &access->descriptor->layers[layer];
-    if (at->home < handles->nlayers && handles->shards[at->home] &&
-        handles->shards[at->home][number].key && (at->home == layer || layer_shard_created(at, 0)))
-        return &handles->shards[at->home][number]; /* all items of a batch except the first */
+    if (at->home < handles->nlayers && handles->parts[at->home]) {
+        struct shard *shard = handles_at(handles, at->home, number);
+        if (shard->key && (at->home == layer || layer_shard_created(at, 0)))
+            return shard; /* all items of a batch except the first */
+    }
     return access_open_new(access, layer, number);
 }
 
@@ -154,6 +172,15 @@ void access_close(struct access *access);
 
 /* Does the shard exist, and is it sound? Leaves nothing open. */
 enum shard_status access_check(struct access *access, uint32_t layer, uint32_t number);
+
+/* Forgets a part of a layer with n shards that nobody uses any more, and frees it. Layers with a
+ * single part are forgotten at once, others later: a filter can have millions of shards, and each
+ * has a name to free. */
+void handles_forget(struct shard **parts, uint32_t part, uint32_t n,
+                    const struct supplier *supplier);
+
+/* The bytes that the handles of a layer with n shards take. */
+size_t handles_bytes(const struct handles *handles, uint32_t layer, uint32_t n);
 
 /* Forgets the n oldest layers; the descriptor must still have them. */
 void handles_drop(struct handles *handles, const struct descriptor *descriptor, uint32_t n,

@@ -93,20 +93,11 @@ static bool part_at(const struct descriptor *descriptor, uint64_t position, stru
     return false;
 }
 
-/* The first created shard from this one on, or the number of shards. Millions may not be created,
- * and finding the next must not take seconds. */
-static uint32_t next_created(const struct layer *layer, uint32_t shard) {
-    const uint32_t nshards = layer->layout.nshards;
-    while (shard < nshards && !layer_shard_created(layer, shard))
-        shard += shard % 8 == 0 && layer->created[shard / 8] == 0 ? 8 : 1;
-    return shard < nshards ? shard : nshards;
-}
-
 bool chunk_next_part(const struct descriptor *descriptor, uint64_t *iterator, struct part *part) {
     uint64_t position = position_of(*iterator);
     while (part_at(descriptor, position, part)) {
         const struct layer *layer = &descriptor->layers[part->layer];
-        const uint32_t next = next_created(layer, part->shard);
+        const uint32_t next = layer_next_created(layer, part->shard);
         if (next != part->shard) {
             position += (uint64_t)(next - part->shard) * parts_per_shard(layer) - part->part;
             continue;
@@ -300,7 +291,9 @@ const char *chunk_check_data(const struct chunk *chunk, const struct descriptor 
     if (chunk->to != iterator_at(target, chunk->source, last) || last > nparts + 1)
         return "its iterator is not one of the filter's";
     struct part part, due;
+    size_t nparts_read = 0;
     for (size_t at = 0; at < chunk->nbody;) {
+        if (nparts_read++ == CHUNK_MAX_PARTS) return "it has too many parts";
         if (!chunk_read_part(chunk, &at, &part)) return "a part of it is too short";
         const uint64_t position = position_of_part(target, &part);
         if (position == 0) return "a part of it does not belong to the filter";

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/bytes.h"
+
 /* Without a server, aborting is the best that can be done when memory runs out. */
 static void *need(size_t nbytes) {
     void *memory = malloc(nbytes);
@@ -283,10 +285,14 @@ void descriptor_disown(struct descriptor *descriptor) {
 }
 
 uint32_t layer_count_created(const struct layer *layer) {
-    uint32_t count = 0;
-    for (size_t i = 0; i < layer_bitmap_bytes(&layer->layout); i++)
-        count += (uint32_t)__builtin_popcount(layer->created[i]);
-    return count;
+    return (uint32_t)bytes_popcount(layer->created, layer_bitmap_bytes(&layer->layout));
+}
+
+uint32_t layer_next_created(const struct layer *layer, uint32_t shard) {
+    const uint32_t nshards = layer->layout.nshards;
+    while (shard < nshards && !layer_shard_created(layer, shard))
+        shard += shard % 8 == 0 && layer->created[shard / 8] == 0 ? 8 : 1;
+    return shard < nshards ? shard : nshards;
 }
 
 uint64_t descriptor_capacity(const struct descriptor *descriptor) {

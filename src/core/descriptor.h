@@ -182,6 +182,10 @@ static inline void layer_mark_absent(struct layer *layer, uint32_t shard) {
     layer->created[shard >> 3] &= (uint8_t) ~(1u << (shard & 7));
 }
 
+/* The first created shard from this one on, or the number of shards. Millions may not be created:
+ * finding the next must not take milliseconds. */
+uint32_t layer_next_created(const struct layer *layer, uint32_t shard);
+
 static inline bool layer_is_joined(const struct layer *layer) {
     return layer->offset != 0;
 }

@@ -4,7 +4,7 @@
 #include "core/header.h"
 
 /* In a large layer every block is on another memory page, and with 10 GB each access takes
- * microseconds. So it is the number of blocks that must be limited. */
+ * microseconds. So the number of blocks must be limited, not only that of bytes. */
 #define SAMPLE_BLOCKS 1024u
 #define RUN_BYTES     4096u /* counted at a time in an adopted string: a page */
 
@@ -12,7 +12,9 @@
 static uint32_t sample_size(const struct layout *layout) {
     if (layout->nshards * (uint64_t)layout_shard_bytes(layout) <= FILL_SAMPLE_BYTES)
         return layout->nblocks;
-    const uint32_t share = SAMPLE_BLOCKS / layout->nshards, wanted = share < 2 ? 2 : share;
+    const uint32_t fit = (uint32_t)(FILL_SAMPLE_BYTES / layout_block_bytes(layout)),
+                   most = fit < SAMPLE_BLOCKS ? fit : SAMPLE_BLOCKS, share = most / layout->nshards,
+                   wanted = share < 2 ? 2 : share;
     return wanted < layout->nblocks ? wanted : layout->nblocks;
 }
 

@@ -13,6 +13,7 @@
 
 #define AHEAD    16
 #define TOGETHER 128
+#define LONG_TAG 256u
 #define CACHED   (512u << 10) /* shards up to this size are in the processor's cache anyway */
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -90,10 +91,13 @@ static uint32_t shard_number(const struct layer *layer, const struct lookup *loo
     return layout_place(&layer->layout, lookup->hash.place).shard;
 }
 
-/* A large shard starts young, with only a few hundred bytes. */
+/* A large shard starts young, with only a few hundred bytes; unless its name is long, which the
+ * server and our handle have a copy of. */
 static inline bool blocked_allocates(struct access *access, uint32_t index, struct lookup *lookup) {
     const struct layer *layer = &access->descriptor->layers[index];
-    if (!lookup->shard) return layer_is_joined(layer) || !young_begins(&layer->layout);
+    if (!lookup->shard)
+        return layer_is_joined(layer) || !young_begins(&layer->layout) ||
+               access->descriptor->tag_length > LONG_TAG;
     return lookup->shard->capacity &&
            access_would_turn(access, index, shard_number(layer, lookup), lookup->shard);
 }
@@ -212,10 +216,10 @@ static void prefetch_by_hint(const struct access *access, const struct lookup *l
         const struct layer *layer = &access->descriptor->layers[i];
         const struct layout *layout = &layer->layout;
         if (layer->kind != LAYER_BLOCKED || layer->home >= handles->nlayers ||
-            !handles->shards[layer->home])
+            !handles->parts[layer->home])
             continue;
         const struct item_place place = layout_place(layout, lookup->hash.place);
-        const struct shard *shard = &handles->shards[layer->home][place.shard];
+        const struct shard *shard = handles_at(handles, layer->home, place.shard);
         if (!shard->body || shard->capacity) continue;
         const uintptr_t block =
             (uintptr_t)shard->body + layer->offset + place.block * layout_block_bytes(layout);

@@ -350,6 +350,8 @@ bool sizing_plan(uint64_t capacity, double error, uint64_t shard_bytes, bool tig
 
 double sizing_rate(const struct layout *layout, uint64_t nitems) {
     const double nblocks = (double)layout->nshards * layout->nblocks;
+    /* A forged layout can have any number of items, and as many loads of a block to add up. */
+    if ((double)nitems * layout->nprobes > 16 * ldexp(nblocks, layout->block_log2)) return 1;
     return nitems == 0 ? 0 : rate_of((double)nitems, nblocks, layout->block_log2, layout->nprobes);
 }
 

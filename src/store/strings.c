@@ -6,6 +6,7 @@
 #include "core/filter.h"
 #include "core/names.h"
 #include "store/cluster.h"
+#include "store/leftovers.h"
 #include "store/spare.h"
 #include "store/statistics.h"
 
@@ -153,6 +154,7 @@ const struct supplier key_supplier = {.open = key_open,
                                       .extend = key_extend,
                                       .close = key_close,
                                       .forget = key_forget,
+                                      .postpone = leftovers_take,
                                       .absence_is_certain = key_absence_is_certain,
                                       .repeats = key_repeats,
                                       .may_allocate = key_may_allocate,

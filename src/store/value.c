@@ -44,7 +44,7 @@ size_t filter_memory(const struct filter *filter) {
     const struct descriptor *descriptor = filter->descriptor;
     const struct handles *handles = &filter->handles;
     size_t nbytes = sizeof *filter + sizeof *descriptor + descriptor->tag_length + 1 +
-                    descriptor->nlayers * (sizeof *descriptor->layers + sizeof *handles->shards);
+                    descriptor->nlayers * (sizeof *descriptor->layers + sizeof *handles->parts);
     if (descriptor->window) nbytes += sizeof *descriptor->window;
     if (descriptor->load) nbytes += sizeof *descriptor->load;
     for (uint32_t i = 0; i < descriptor->nlayers; i++) {
@@ -52,8 +52,9 @@ size_t filter_memory(const struct filter *filter) {
         nbytes += (nshards + 7) / 8;
         if (descriptor->layers[i].adoption)
             nbytes += sizeof(struct adoption) + descriptor->layers[i].adoption->prefix_length + 1;
-        if (i >= handles->nlayers || !handles->shards[i]) continue;
-        nbytes += nshards * sizeof **handles->shards;
+        const size_t nhandles = handles_bytes(handles, i, nshards);
+        if (nhandles == 0) continue;
+        nbytes += nhandles;
         /* A name consists of an object, a string header, the tag, id and numbers. */
         nbytes +=
             layer_count_created(&descriptor->layers[i]) * (48 + (size_t)descriptor->tag_length);

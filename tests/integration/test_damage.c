@@ -333,3 +333,44 @@ TEST(no_warning_where_shards_are_safe) {
         CHECK(!server_logged(s, "may evict"));
     }
 }
+
+/* What is remembered of many shards is freed later, and then they are not counted any more. */
+TEST(a_large_filter_with_lost_shards_is_deleted) {
+    Server *s = server_start(NULL);
+    Client *c = s->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.000001 1000000 SEED 7 SHARDSIZE 4096");
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "i", 0, NITEMS), NITEMS);
+    const redisReply *shards = command(c, "BF.SHARDS k COUNT 1000");
+    CHECK(shards->elements > 256);
+    for (size_t i = 0; i < 300 && i < shards->elements; i++)
+        EXPECT(c, ":1", "DEL %s", shards->element[i]->element[1]->str);
+    command(c, "BF.SHARDS k COUNT 1000"); /* looks at them all */
+    CHECK_INT(server_info(s, "bf_shards_lost"), 300);
+    EXPECT(c, ":1", "DEL k");
+    server_wait_info(s, "bf_shards_lost", "0");
+}
+
+/* A command opens a few thousand strings at most, even if none of them is lost. */
+TEST(healing_looks_at_many_shards_in_parts) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.000001 6000000 SEED 7 SHARDSIZE 4096");
+    CHECK(command_batches(c, "BF.MADD", "k", "i", 0, 40000) > 39000);
+    EXPECT(c, "-TRYAGAIN 0 lost shards were healed...", "BF.HEAL k");
+    EXPECT(c, ":0", "BF.HEAL k");
+    const redisReply *last = command(c, "BF.SHARDS k FROM 0 4500 COUNT 1");
+    REQUIRE(last->elements == 1);
+    EXPECT(c, ":1", "DEL %s", last->element[0]->element[1]->str);
+    EXPECT(c, "-TRYAGAIN 0 lost shards were healed...", "BF.HEAL k");
+    EXPECT(c, ":1", "BF.HEAL k");
+}
+
+/* The server hashes a name each time: one of 65,535 bytes takes longer than all else. */
+TEST(healing_looks_at_few_shards_with_long_names) {
+    static char name[65535];
+    memset(name, 'n', sizeof name);
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE %b 0.000001 100000 SEED 7 SHARDSIZE 4096", name, sizeof name);
+    for (int i = 0; i < 500; i++) EXPECT(c, ":1", "BF.ADD %b i%d", name, sizeof name, i);
+    EXPECT(c, "-TRYAGAIN 0 lost shards were healed...", "BF.HEAL %b", name, sizeof name);
+    EXPECT(c, ":0", "BF.HEAL %b", name, sizeof name);
+}

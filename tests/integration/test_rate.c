@@ -236,3 +236,23 @@ TEST(shards_are_plain_strings) {
     for (size_t i = 0; i < many->elements; i++) check_shard(c, many, i);
     for (size_t i = 0; i < grown->elements; i++) check_shard(c, grown, i);
 }
+
+/* A filter can have 64 layers, and BF.SHARDS must not read megabytes of each. */
+TEST(the_fill_of_a_layer_is_sampled) {
+    Client *c = server_start(NULL)->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.001 200000 NONSCALING SEED 1");
+    CHECK(pipelined(c, "BF.MADD", "k", url, 0, 100000) > 99000);
+    const redisReply *shards = command(c, "BF.SHARDS k");
+    REQUIRE(shards->elements == 1);
+    const redisReply *entry = shards->element[0];
+    CHECK_RANGE(field(entry, "bytes")->integer, 350000, 400000);
+    CHECK_RANGE(atof(field(entry, "fill sampled from")->str), 0.1, 0.5);
+    CHECK_RANGE(atof(field(entry, "fill")->str), 0.2, 0.35);
+    /* Blocks of 4 kB. */
+    EXPECT(c, "+OK", "BF.RESERVE wide 1e-12 200000 NONSCALING SEED 1");
+    CHECK_INT(pipelined(c, "BF.MADD", "wide", url, 0, 100000), 100000);
+    entry = command(c, "BF.SHARDS wide")->element[0];
+    CHECK_RANGE(field(entry, "bytes")->integer, 1 << 20, 2 << 20);
+    CHECK_RANGE(atof(field(entry, "fill sampled from")->str), 0.1, 0.25);
+    CHECK_RANGE(atof(field(entry, "fill")->str), 0.2, 0.35);
+}

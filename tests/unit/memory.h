@@ -45,4 +45,7 @@ void memory_end(struct memory *memory);
 /* Sums of what the supplier's `count` was called with: strings, bytes, lost. */
 extern int64_t memory_nstrings, memory_nbytes, memory_nlost;
 
+/* Handles that the supplier was given to free later. */
+extern uint64_t memory_npostponed;
+
 #endif

@@ -468,6 +468,42 @@ TEST(parts_out_of_place_are_refused) {
     memory_free(&target);
 }
 
+/* Each part is a key to make. A chunk of 16 MB has room for the tables of 262,144 shards. */
+TEST(a_chunk_has_a_limited_number_of_parts) {
+    struct memory source = {.descriptor = descriptor_new("t", 1)}, target = {0};
+    const struct layout layout = {2000, 2, 9, 7};
+    struct descriptor *d = source.descriptor;
+    d->id = 1;
+    d->error = 0.01;
+    d->shard_bytes = 4096;
+    REQUIRE(descriptor_add_layer(d, &layout, 30));
+    allocate(&source);
+    for (uint32_t j = 0; j < layout.nshards; j++) create(&d->layers[0], j);
+    struct bytes chunks[MAX_CHUNKS];
+    const size_t n = dump_all(&source, chunks, MAX_CHUNKS);
+    CHECK_UINT(n, 4); /* header, 1024 shards, the others, end */
+    CHECK(load(&target, chunks[0].at, chunks[0].n) == NULL);
+    uint8_t *bytes = malloc(chunks[1].n + chunks[2].n);
+    uint8_t *at = chunk_begin_data(d, chunks[0].to, chunks[2].to, bytes);
+    for (size_t i = 1; i <= 2; i++) {
+        struct chunk chunk;
+        CHECK(chunk_open(chunks[i].at, chunks[i].n, &chunk) == NULL);
+        memcpy(at, chunk.body, chunk.nbody);
+        at += chunk.nbody;
+    }
+    const size_t nbytes = (size_t)(at - bytes) + 8;
+    chunk_seal(bytes, nbytes);
+    struct chunk chunk;
+    CHECK(chunk_open(bytes, nbytes, &chunk) == NULL);
+    CHECK_STR(chunk_check_data(&chunk, target.descriptor), "it has too many parts");
+    CHECK(load(&target, chunks[1].at, chunks[1].n) == NULL);
+    CHECK(load(&target, chunks[2].at, chunks[2].n) == NULL);
+    free(bytes);
+    free_all(chunks, n);
+    memory_free(&source);
+    memory_free(&target);
+}
+
 /* The format: other programs may read it, and a dump of today is loaded by the versions of
  * tomorrow. */
 TEST(bytes_are_the_pinned_ones) {

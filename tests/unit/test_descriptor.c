@@ -776,3 +776,22 @@ TEST(strings_among_many_that_were_never_created) {
     CHECK(!descriptor_next_string(d, &at));
     descriptor_free(d);
 }
+
+/* Counting and finding created shards, in bitmaps of all lengths. */
+TEST(created_shards_are_counted_and_found) {
+    for (uint32_t nshards = 1; nshards < 200; nshards++) {
+        struct descriptor *d = descriptor_new("t", 1);
+        REQUIRE(descriptor_add_layer(d, &(struct layout){nshards, 2, 9, 7}, 30));
+        struct layer *layer = &d->layers[0];
+        uint32_t count = 0;
+        for (uint32_t j = nshards % 7; j < nshards; j += 1 + j % 29, count++)
+            layer_mark_created(layer, j);
+        CHECK_UINT(layer_count_created(layer), count);
+        for (uint32_t j = 0; j <= nshards; j++) {
+            uint32_t next = j;
+            while (next < nshards && !layer_shard_created(layer, next)) next++;
+            CHECK_UINT(layer_next_created(layer, j), next);
+        }
+        descriptor_free(d);
+    }
+}

@@ -213,6 +213,22 @@ TEST(no_memory_no_turn) {
     memory_free(memory);
 }
 
+/* A name may be longer than everything that a young shard holds. */
+TEST(no_memory_no_long_names) {
+    struct memory *memory = memory_new(&billion);
+    static char tag[DESCRIPTOR_MAX_TAG];
+    memory->full = true;
+    CHECK_INT(memory_add(memory, "u", 0, 100), 100);
+    memset(tag, 't', sizeof tag);
+    REQUIRE(descriptor_set_tag(descriptor_of(memory), tag, sizeof tag));
+    const uint64_t nshards = descriptor_nshards(descriptor_of(memory));
+    CHECK(memory_add(memory, "v", 0, 100) < 100);
+    CHECK_UINT(descriptor_nshards(descriptor_of(memory)), nshards);
+    memory->full = false;
+    CHECK(memory_add(memory, "v", 0, 100) > 0);
+    memory_free(memory);
+}
+
 /* An item that comes twice in a batch is known the second time, also if its shard can't turn. */
 TEST(no_memory_and_the_same_item_twice) {
     struct memory *memory = memory_new(&billion);
@@ -284,6 +300,46 @@ TEST(a_lost_shard_refuses_the_whole_batch) {
     CHECK_UINT(descriptor_nitems(descriptor_of(memory)), 3000);
     memory_free(memory);
     CHECK_INT(memory_nlost, 0);
+}
+
+/* A layer has up to 262144 handles, each with a name. Freeing them must not be part of a command.
+ */
+TEST(many_handles_are_freed_later) {
+    struct filter_options options = {
+        .error = 1e-4, .capacity = 1000000, .seed = 5, .id = 7, .shard_bytes = 4096};
+    struct memory *memory = memory_new(&options);
+    const uint32_t nshards = descriptor_of(memory)->layers[0].layout.nshards;
+    CHECK(nshards > HANDLES_PER_PART);
+    CHECK_INT(memory_add(memory, "u", 0, 1000), 1000);
+    handles_free(&memory->handles, descriptor_of(memory), memory->access.supplier);
+    CHECK_UINT(memory_npostponed, nshards);
+    CHECK_INT(memory_count_new(memory, "u", 0, 1000), 0);
+    memory_free(memory);
+    CHECK_UINT(memory_npostponed, 2 * (uint64_t)nshards);
+    options.capacity = 10000;
+    memory = memory_new(&options);
+    CHECK(descriptor_of(memory)->layers[0].layout.nshards > 1);
+    CHECK_INT(memory_add(memory, "u", 0, 1000), 1000);
+    memory_free(memory);
+    CHECK_UINT(memory_npostponed, 0);
+}
+
+/* What is remembered of a shard takes more than its share of the descriptor: 262144 of them 15 MB.
+ */
+TEST(few_items_in_many_shards_take_few_handles) {
+    struct filter_options options = {
+        .error = 1e-4, .capacity = 100000000, .seed = 5, .id = 7, .shard_bytes = 4096};
+    struct memory *memory = memory_new(&options);
+    const uint32_t nshards = descriptor_of(memory)->layers[0].layout.nshards;
+    CHECK(nshards > 50000);
+    CHECK_INT(memory_count_new(memory, "u", 0, 1000), 1000);
+    CHECK_UINT(handles_bytes(&memory->handles, 0, nshards), 0);
+    CHECK_INT(memory_add(memory, "u", 0, 1), 1);
+    CHECK(handles_bytes(&memory->handles, 0, nshards) < 20000);
+    CHECK_INT(memory_add(memory, "u", 1, 20), 20);
+    CHECK_INT(memory_count_new(memory, "u", 0, 21), 0);
+    CHECK(handles_bytes(&memory->handles, 0, nshards) < 400000);
+    memory_free(memory);
 }
 
 /* A replica that has lost a shard applies every item whose shard is sound. */

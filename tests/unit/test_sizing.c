@@ -157,6 +157,16 @@ TEST(rates_rise_with_the_load) {
     CHECK_RANGE(sizing_rate(&layout, 1000000), 0.98e-4, 1e-4);
 }
 
+/* Chunks come from clients, and BF.DEBUG shows the rate of whatever layout they describe. */
+TEST(the_rate_of_an_absurd_load_is_one) {
+    const uint64_t most = SIZING_MAX_CAPACITY;
+    for (uint8_t log2 = LAYOUT_MIN_BLOCK_LOG2; log2 <= LAYOUT_MAX_BLOCK_LOG2; log2++)
+        for (uint64_t nitems = 1u << 24; nitems <= most; nitems *= 16) {
+            CHECK(sizing_rate(&(struct layout){1, 2, log2, 1}, nitems) == 1);
+            CHECK(sizing_rate(&(struct layout){1, 1, log2, 64}, nitems) == 1);
+        }
+}
+
 /* Narrow blocks need the mixture over loads; with one enormous block the classic formula is
  * right. */
 TEST(the_model_agrees_with_the_classic_formula_where_that_holds) {
