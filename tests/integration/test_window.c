@@ -190,6 +190,29 @@ TEST(sliding_windows_remember_what_comes_again) {
     CHECK_INT(server_info(s, "bf_items_added"), 2);
 }
 
+/* Regression: in INFO, items that were counted twice were missing, and when the filter was deleted
+ * the sum fell below 0. */
+TEST(sliding_windows_after_a_loss) {
+    Server *s = start(NULL);
+    Client *c = s->client;
+    EXPECT(c, "+OK", "BF.RESERVE k 0.001 400 SLIDING " HOURLY);
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "a", 0, 10), 10);
+    pass(s, 2 * QUARTER);
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "a", 0, 10), 0);
+    EXPECT(c, ":10", "BF.CARD k");
+    const redisReply *shards = command(c, "BF.SHARDS k");
+    REQUIRE(shards->elements == 2);
+    EXPECT(c, ":1", "DEL %s", shards->element[1]->element[1]->str);
+    EXPECT(c, ":1", "BF.HEAL k");
+    /* The first slice still has the items, but the second one counts them. */
+    pass(s, QUARTER);
+    CHECK_INT(command_batches(c, "BF.MADD", "k", "a", 0, 10), 0);
+    CHECK_INT(server_info(s, "bf_items"), command_int(c, "BF.CARD k"));
+    CHECK_TIDY(s);
+    EXPECT(c, ":1", "DEL k");
+    CHECK_INT(server_info(s, "bf_items"), 0);
+}
+
 /* A year ahead by mistake: what was added before is over, as far as the server knew. What is added
  * from then on is remembered for at least a window, by whatever clock. */
 TEST(clocks_that_jump) {
