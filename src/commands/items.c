@@ -84,12 +84,17 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
         strings.items = items;
         strings.grown = replicate_growth;
         const bool verbatim = existed && !options && turned == SLICES_SAME;
+        const uint64_t before = descriptor_nitems(filter->descriptor);
         size_t nchanged;
         if (filter_add(&strings.access, lookups, n, &nchanged)) {
             if (nchanged > 0) replicate_items(&strings, lookups, n, verbatim);
-            statistics_added(
-                n, reply_answers(ctx, lookups, n, ANSWER_NEW, array,
-                                 filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL));
+            const size_t nadded =
+                reply_answers(ctx, lookups, n, ANSWER_NEW, array,
+                              filter->descriptor->expansion ? ERROR_LAST_LAYER : ERROR_FULL);
+            statistics_added(n, nadded);
+            /* An item that is remembered for longer is counted twice if its older slice counts too
+             * few, as it may after BF.HEAL. */
+            statistics_recounted(before + nadded, descriptor_nitems(filter->descriptor));
         } else {
             reply_lost(&strings);
         }

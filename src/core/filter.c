@@ -355,11 +355,12 @@ bool filter_add(struct access *access, struct lookup *lookups, size_t n, size_t 
     return true;
 }
 
-double filter_shard_share(const struct descriptor *descriptor, uint32_t layer) {
-    const uint64_t total = descriptor_nitems(descriptor);
+double filter_shard_share(const struct descriptor *descriptor, uint32_t first, uint32_t layer) {
     const struct layer *at = &descriptor->layers[layer];
-    uint64_t nitems = 0;
-    for (uint32_t i = 0; i < descriptor->nlayers; i++)
+    uint64_t nitems = 0, total = 0;
+    for (uint32_t i = first; i < descriptor->nlayers; i++) {
+        total += descriptor->layers[i].nitems;
         if (descriptor->layers[i].home == at->home) nitems += descriptor->layers[i].nitems;
+    }
     return total == 0 ? 0 : (double)nitems / (double)total / at->layout.nshards;
 }

@@ -35,7 +35,8 @@ bool filter_check(struct access *access, struct lookup *lookups, size_t n);
  * their number. */
 bool filter_add(struct access *access, struct lookup *lookups, size_t n, size_t *nchanged);
 
-/* The share of the filter's items that one shard holds, 0 … 1. */
-double filter_shard_share(const struct descriptor *descriptor, uint32_t layer);
+/* The share of the filter's items that one shard holds, 0 … 1. Layers before `first` do not
+ * count. */
+double filter_shard_share(const struct descriptor *descriptor, uint32_t first, uint32_t layer);
 
 #endif

@@ -15,7 +15,7 @@ bool merge_fits(const struct layer *to, const struct layer *from) {
 
 uint32_t merge_target(const struct descriptor *to, const struct descriptor *from, uint32_t layer) {
     const uint64_t began_ms = from->layers[layer].began_ms;
-    uint32_t rank = 0, first = 0;
+    uint32_t rank = 0, first = to->window ? to->window->nover : 0;
     while (rank < layer && from->layers[layer - rank - 1].began_ms == began_ms) rank++;
     while (first < to->nlayers && to->layers[first].began_ms != began_ms) first++;
     const uint32_t at = first + rank;

@@ -29,7 +29,8 @@ struct descriptor *merge_like(const struct descriptor *source, const char *tag, 
 bool merge_extend(struct descriptor *to, const struct descriptor *from, uint32_t first,
                   char *problem, size_t room);
 
-/* The layer of `to` that corresponds to this layer of `from`, or MERGE_NO_LAYER. */
+/* The layer of `to` that corresponds to this layer of `from`, or MERGE_NO_LAYER. A layer that `to`
+ * has marked as over counts no more, so it corresponds to none. */
 uint32_t merge_target(const struct descriptor *to, const struct descriptor *from, uint32_t layer);
 
 /* Do these layers put an item in the same place? */

@@ -66,6 +66,10 @@ static const char *put_string(struct access *access, const struct descriptor *wa
     if (layer->adoption && nbytes == 0) body = &zero, nbytes = 1;
     const char *problem = access_fill(access, home, number, saved == SAVED_YOUNG, body, nbytes);
     access_close(access);
+    /* What was made so far is garbage now, and may be saved: no layer may have joined nothing. */
+    if (problem)
+        descriptor_forget_string(access->descriptor,
+                                 &(struct string_cursor){.layer = home, .shard = number});
     return problem;
 }
 

@@ -198,7 +198,7 @@ static struct descriptor *plan(RedisModuleCtx *ctx, struct merge *merge,
         }
         /* Expired layers need not be copied; but a filter has at least one layer. */
         uint32_t first = slices_first_to_ask(from);
-        if (first == from->nlayers) first--;
+        if (first == from->nlayers && to->nlayers == 0) first--;
         char problem[320];
         source->id = from->id;
         source->last = descriptor_number(from, from->nlayers - 1);

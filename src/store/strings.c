@@ -44,7 +44,7 @@ void strings_lost_problem(struct strings *strings, char *text, size_t room) {
         text, room,
         "SHARDLOST shard %s %s: %.3g%% of the filter can't be answered; see BF.SHARDS and BF.HEAL",
         shown, access->status == SHARD_MISSING ? "is missing" : "was overwritten or damaged",
-        100 * filter_shard_share(descriptor, access->bad_layer));
+        100 * filter_shard_share(descriptor, access->first, access->bad_layer));
 }
 
 /* ---- keys ---- */

@@ -504,6 +504,26 @@ TEST(windows) {
     EXPECT_ERROR(c, "ERR", "their windows differ", "BF.MERGE other a");
 }
 
+/* Regression: a source of which every slice is over has nothing to give, but the destination had to
+ * have its newest slice. */
+TEST(windows_in_which_nothing_came_for_long) {
+    enum { HOUR = 3600 * 1000 };
+    const uint64_t start = 1600000000000u / HOUR * HOUR + 5;
+    server_clocks_begin_at(start);
+    Server *s = server_start(NULL);
+    Client *c = s->client;
+    reserve(c, "0.001 10000 SEED 5 WINDOW 14400 SLICES 4", (const char *const[]){"idle", "k"}, 2);
+    EXPECT(c, ":1", "BF.ADD idle old");
+    server_set_clock(s, start + 9ull * HOUR);
+    EXPECT(c, ":1", "BF.ADD k x");
+    EXPECT(c, ":1", "BF.MERGE k idle");
+    EXPECT(c, ":1", "BF.MERGE one idle k");
+    EXPECT(c, ":1", "BF.MERGE other k idle");
+    EXPECT(c, ":0", "BF.MERGE none idle");
+    EXPECT(c, "*2 :0 :1", "BF.MEXISTS other old x");
+    EXPECT(c, ":1", "BF.ADD none old");
+}
+
 /* ---- clusters ---- */
 
 TEST(in_a_cluster) {

@@ -299,7 +299,13 @@ TEST(windows_unite_slice_by_slice) {
         CHECK_UINT(to->layers[i].began_ms, from->layers[i].began_ms);
         CHECK_UINT(merge_target(to, from, i), i);
     }
-    /* The oldest slice of one is dropped: places differ, moments do not. */
+    /* The oldest slice of one is marked as over: what it took would never be found. */
+    REQUIRE(window_turn(to, options.now_ms + 5000000, false, &gone));
+    CHECK_UINT(to->window->nover, 1);
+    CHECK_UINT(merge_target(to, from, 0), MERGE_NO_LAYER);
+    CHECK_UINT(merge_target(to, from, 1), 1);
+    CHECK(!merge_extend(to, from, 0, problem, sizeof problem));
+    /* It is dropped: places differ, moments do not. */
     REQUIRE(window_turn(to, options.now_ms + 5000000, true, &gone));
     REQUIRE(gone && to->nlayers == 3);
     descriptor_free(gone);
