@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 import redis
@@ -166,7 +167,8 @@ class ImportTest(unittest.TestCase):
     def run_with_hook(self, hook):
         """A run at the tenth batch of which something happens to it; hook gets its process."""
         self.redis.sadd("urls", *URLS)
-        proxy = Proxy(PORT, b"BF.INSERT", 10, lambda: hook(process))
+        started = threading.Event()
+        proxy = Proxy(PORT, b"BF.INSERT", 10, lambda: started.wait() and hook(process))
         self.addCleanup(proxy.close)
         process = subprocess.Popen(
             [SCRIPT, "-p", str(proxy.port), "urls", "seen", "--state", self.state],
@@ -176,6 +178,7 @@ class ImportTest(unittest.TestCase):
             text=True,
             preexec_fn=die_with_parent,
         )
+        started.set()
         out, err = process.communicate(timeout=120)
         self.assertNotIn("Traceback", err)
         return process.returncode, out, err
