@@ -21,7 +21,9 @@ class Cluster:
                 "--cluster-enabled",
                 "yes",
                 "--cluster-node-timeout",
-                "5000",
+                "20000",
+                "--cluster-replica-no-failover",  # but for promote()
+                "yes",
                 "--repl-diskless-sync-delay",
                 "0",
                 "--cluster-port",

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import unittest
 
 import server
@@ -17,6 +18,18 @@ from result import run_tests
 
 BFCOPY = os.path.join(server.ROOT, "scripts", "bfcopy")
 NAMES = ["crawl:%d" % n for n in range(5)]
+
+
+def read_to_the_end(terminal):
+    """All that came to a terminal that nobody has open any more. It may come in pieces."""
+    output = b""
+    try:
+        while piece := os.read(terminal, 65536):
+            output += piece
+    except OSError:  # how the end is told
+        pass
+    os.close(terminal)
+    return output
 
 
 class Copying(unittest.TestCase):
@@ -46,7 +59,10 @@ class Copying(unittest.TestCase):
 
     def interrupted(self, hook, *arguments):
         """A run to which something happens at the third filter; hook gets its process."""
-        proxy = Proxy(self.source.port, b"BF.SCANDUMP", 5, lambda: hook(process))
+        started = threading.Event()
+        proxy = Proxy(
+            self.source.port, b"BF.SCANDUMP", 5, lambda: started.wait() and hook(process)
+        )
         self.addCleanup(proxy.close)
         process = subprocess.Popen(
             self.words("--no-verify", *arguments, port=proxy.port),
@@ -55,6 +71,7 @@ class Copying(unittest.TestCase):
             text=True,
             preexec_fn=server.die_with_parent,
         )
+        started.set()
         out, err = process.communicate(timeout=60)
         self.assertNotIn("Traceback", err)
         return process.returncode, out, err
@@ -110,16 +127,7 @@ class Copying(unittest.TestCase):
             preexec_fn=server.die_with_parent,
         )
         os.close(slave)
-        output = b""
-        try:
-            while True:
-                piece = os.read(master, 65536)
-                if not piece:
-                    break
-                output += piece
-        except OSError:  # the end of a terminal
-            pass
-        os.close(master)
+        output = read_to_the_end(master)
         self.assertEqual(process.wait(60), 2)
         # What stands there in the end: a carriage return begins the line again.
         lines = [
@@ -159,8 +167,7 @@ class Lines(unittest.TestCase):
             check=True,
         )
         os.close(slave)
-        output = os.read(master, 65536).decode()
-        os.close(master)
+        output = read_to_the_end(master).decode()
         lines = [
             re.sub(r"\033\[K", "", line.rstrip("\r").split("\r")[-1]) for line in output.split("\n")
         ]

@@ -231,6 +231,7 @@ class Bfstat(Base):
         self.assertEqual(found["shardbloom_filter_items", r'{db="3",filter="a\"b\\c\\nd\\xff"}'], 1)
 
     def test_prometheus_by_http(self):
+        self.redis.execute_command("BF.RESERVE", "seen", "0.01", 100, "SEED", 1)
         self.fill("seen", 10)
         process = subprocess.Popen(
             [BFSTAT, "-p", str(self.server.port), "--prometheus", "--listen", "0"],
@@ -419,7 +420,7 @@ class Live(Base):
         )
 
     def test_shows_what_changes_until_q(self):
-        self.redis.execute_command("BF.RESERVE", "seen", "0.001", 1000)
+        self.redis.execute_command("BF.RESERVE", "seen", "0.001", 1000, "SEED", 1)
         view = self.watch(100, 30)
         view.wait_for(lambda text: "0 of 1000" in text)
         self.redis.execute_command("BF.MADD", "seen", *range(500))

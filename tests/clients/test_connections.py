@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 import redis
@@ -441,7 +442,13 @@ class Messages(Base):
 
     def test_ctrl_c(self):
         for tool in TOOLS:
-            proxy = Proxy(self.server.port, b"PING", 1, lambda: process.send_signal(signal.SIGINT))
+            started = threading.Event()
+            proxy = Proxy(
+                self.server.port,
+                b"PING",
+                1,
+                lambda: started.wait() and process.send_signal(signal.SIGINT),
+            )
             process = subprocess.Popen(
                 [
                     os.path.join(server.ROOT, "scripts", tool),
@@ -454,6 +461,7 @@ class Messages(Base):
                 text=True,
                 preexec_fn=server.die_with_parent,
             )
+            started.set()
             out, err = process.communicate(timeout=60)
             self.assertEqual((process.returncode, out, err), (130, "", ""))
             proxy.close()

@@ -129,7 +129,8 @@ class FilterTest(unittest.TestCase):
 
     def test_a_full_filter(self):
         """What was added before the error is told: nobody else will get these items as new ones."""
-        small = self.filter("small", error=0.01, capacity=3, options=("NONSCALING",), batch=2)
+        options = ("NONSCALING", "SEED", 1)
+        small = self.filter("small", error=0.01, capacity=3, options=options, batch=2)
         with self.assertRaises(NotAdded) as caught:
             small.add_many("abcdea")
         self.assertEqual(caught.exception.answers, [True, True, True, None, None, False])

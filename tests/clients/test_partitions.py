@@ -255,7 +255,8 @@ class OnOneServer(unittest.TestCase):
         self.assertEqual(many.info()["layers"], 1)
 
     def test_full_partitions_refuse_what_is_new(self):
-        many = filter_on(self.redis, partitions=4, capacity=100, options=("NONSCALING",))
+        options = ("NONSCALING", "SEED", 1)
+        many = filter_on(self.redis, partitions=4, capacity=100, options=options)
         with self.assertRaises(NotAdded) as caught:
             many.add_many(urls(0, 1000))
         refused = caught.exception.answers.count(None)

@@ -319,7 +319,7 @@ class DupeFilter(DupeFilterTest):
 
     def test_errors_of_the_server_close_the_spider(self):
         bloom, crawler = self.filter(BLOOM_KEY="full")
-        self.server.redis.execute_command("BF.RESERVE", "full", 0.01, 1, "NONSCALING")
+        self.server.redis.execute_command("BF.RESERVE", "full", 0.01, 1, "NONSCALING", "SEED", 1)
         bloom.open()
         self.assertFalse(bloom.request_seen(scrapy.Request("http://a/")))
         self.assertFalse(bloom.request_seen(scrapy.Request("http://b/")))

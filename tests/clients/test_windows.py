@@ -306,7 +306,7 @@ class Bfimport(WindowTest):
         self.addCleanup(os.chdir, server.ROOT)
 
     def test_a_window(self):
-        words = ("--error", "1e-9", "--verify", "--window", str(4 * DAY), "--slices", "4")
+        words = ("--error", "1e-12", "--verify", "--window", str(4 * DAY), "--slices", "4")
         out, _ = self.run_tool("bfimport", "set", "seen", *words, "--sliding")
         self.assertIn("500 added", out)
         self.assertEqual(self.redis.execute_command("BF.INFO", "seen")[11::2][:3], [4 * DAY, 4, 1])

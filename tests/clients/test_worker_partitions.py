@@ -11,6 +11,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -39,11 +40,11 @@ def text_of(lines):
 
 
 class WorkerTest(Talk):
-    def start(self, port, *arguments):
+    def start(self, port, *arguments, stdin=subprocess.PIPE):
         # Without preexec_fn, which can deadlock where there are threads: it ends with its input.
         worker = subprocess.Popen(
             [WORKER, "--port", str(port), *arguments],
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
@@ -57,11 +58,16 @@ class WorkerTest(Talk):
         worker.wait()
         for pipe in (worker.stdin, worker.stdout, worker.stderr):
             with contextlib.suppress(BrokenPipeError):
-                pipe.close()
+                if pipe:
+                    pipe.close()
 
     def run_worker(self, lines, port, *arguments):
-        worker = self.start(port, *arguments)
-        out, err = worker.communicate(text_of(lines), timeout=server.WAIT)
+        """From a file: what comes by a pipe, in pieces of 4 kB, may become several batches."""
+        with tempfile.TemporaryFile() as file:
+            file.write(text_of(lines))
+            file.seek(0)
+            worker = self.start(port, *arguments, stdin=file)
+        out, err = worker.communicate(timeout=server.WAIT)
         return worker.returncode, out.splitlines(), err
 
 

@@ -17,7 +17,7 @@ enum {
     ROUTE_MS = 180000,
     BATCH = 200,
     NITEMS = 20000,           /* of a filter of some thirty small shards */
-    TIMEOUT_MS = 4000,        /* of the nodes, unless the test's own configuration has another */
+    TIMEOUT_MS = 10000,       /* of the nodes, unless the test's own configuration has another */
     FORMING_TIMEOUT_MS = 500, /* nodes that hear from each other twice as often agree sooner */
 };
 

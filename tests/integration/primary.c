@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 20000 };
+enum { PATIENCE_MS = 60000 };
 
 static bool send_all(int fd, const char *bytes, size_t nbytes) {
     for (ssize_t n; nbytes > 0; bytes += n, nbytes -= (size_t)n)

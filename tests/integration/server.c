@@ -561,6 +561,13 @@ bool server_wait_info(Server *s, const char *field, const char *value) {
     return false;
 }
 
+bool server_wait_runs(Server *s) {
+    const long long last = server_info(s, "bf_timer_runs") + 5;
+    for (unsigned waited = 0; waited <= INFO_MS; waited += wait_step(waited))
+        if (server_info(s, "bf_timer_runs") >= last) return true;
+    return CHECK_FAIL("the module's timer does not run");
+}
+
 void server_wait_for_replica(Server *primary, Server *replica) {
     for (unsigned waited = 0; waited <= INFO_MS; waited += wait_step(waited)) {
         long long there = server_info(replica, "slave_repl_offset");

@@ -92,6 +92,10 @@ long long server_info(Server *s, const char *field);
  * does. */
 bool server_wait_info(Server *s, const char *field, const char *value);
 
+/* Waits until the module's timer has run some more times: the sweeper has come by, also where it
+ * may do nothing. */
+bool server_wait_runs(Server *s);
+
 /* The command-line client that came with the server under test, or else redis-cli. */
 const char *server_cli(void);
 

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-enum { SWEEPER_MS = 500 }; /* five periods of the sweeper */
-
 /* ---- names ---- */
 
 /* The slot of every shard is the filter's own. */
@@ -145,7 +143,7 @@ TEST(expiry_while_the_cluster_is_down) {
     EXPECT(c, "+OK", "DEBUG SET-ACTIVE-EXPIRE 1");
     for (int i = 0; i < 3000 && command_int(c, "DBSIZE") == nkeys; i++) pause_ms(20);
     CHECK_INT(command_int(c, "DBSIZE"), nkeys - 1);
-    pause_ms(SWEEPER_MS);
+    REQUIRE(server_wait_runs(cluster->node[0]));
     server_up(cluster->node[1]);
     REQUIRE(wait_for_state(cluster->node[0], "cluster_state:ok"));
     CHECK_SHARDS(cluster->node[0], 0);

@@ -210,7 +210,7 @@ TEST(failover_after_a_crash_under_load) {
     for (int i = 0; i < 20; i++) router_batches(router, "BF.MADD", name, "i", before, 50);
     CHECK(router->ndown > 0);
     check_safe(router, name, before);
-    cluster_set_timeout(cluster, 4000);
+    cluster_set_timeout(cluster, 10000);
     server_up(cluster->node[0]);
     CHECK(cluster_wait(cluster));
     server_wait_info(cluster->node[0], "master_link_status", "up");

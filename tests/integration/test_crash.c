@@ -128,7 +128,7 @@ static bool disturb(redisContext *redis) {
 
 /* Writes until the server is killed. */
 static void write_until_killed(Server *s, redisContext *redis, bool confirmed) {
-    const time_t deadline = time(NULL) + 30;
+    const time_t deadline = time(NULL) + 120;
     bool there = true;
     while (there && time(NULL) < deadline)
         there = draw(12) ? write_some(s, redis, confirmed) : disturb(redis);

@@ -166,7 +166,7 @@ TEST(redis_cli_shows_the_syntax) {
     Server *s = server_start(NULL);
     for (size_t i = 0; i < N(syntax); i++) {
         char line[1024], output[2048] = "";
-        snprintf(line, sizeof(line), "timeout 20 %s -p %d help %s", server_cli(), s->port,
+        snprintf(line, sizeof(line), "timeout 60 %s -p %d help %s", server_cli(), s->port,
                  syntax[i][0]);
         FILE *cli = popen(line, "r");
         REQUIRE(cli);

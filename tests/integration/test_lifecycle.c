@@ -236,9 +236,9 @@ static void delete_and_hold(Server *s) {
     Client *c = s->client;
     EXPECT(c, "+OK", "MULTI");
     EXPECT(c, "+QUEUED", "DEL k");
-    EXPECT(c, "+QUEUED", "CLIENT PAUSE 100000 WRITE");
+    EXPECT(c, "+QUEUED", "CLIENT PAUSE 10000000 WRITE");
     EXPECT(c, "*2 :1 +OK", "EXEC");
-    pause_ms(300);
+    REQUIRE(server_wait_runs(s));
     CHECK_UINT(audit(s).norphans, NSHARDS);
 }
 

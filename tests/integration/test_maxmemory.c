@@ -102,6 +102,7 @@ static void check_policy(const char *policy, bool evicts) {
     fill(s, &nlost, &noom);
     CHECK(evicts || noom > 0);
     CHECK(evicts || nlost == 0);
+    server_wait_for_replica(s, replica); /* what it has not got yet is in memory, too */
     CHECK_RANGE(used(s), 0, LIMIT_MB * 1.1 * MB + 4 * MB);
     /* Even reading the data to compare it would evict some. */
     EXPECT(s->client, "+OK", "CONFIG SET maxmemory 0");

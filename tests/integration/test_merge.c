@@ -280,7 +280,7 @@ static const char *receive(Client *c) {
 static void begin(Server *s, Client *waiting, const char *line) {
     kill(s->pid, SIGSTOP);
     send(waiting, line);
-    send(s->client, "CLIENT PAUSE 60000 WRITE");
+    send(s->client, "CLIENT PAUSE 10000000 WRITE");
     kill(s->pid, SIGCONT);
     CHECK_STR(receive(s->client), "+OK");
     server_wait_info(s, "blocked_clients", "1");

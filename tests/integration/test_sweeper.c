@@ -220,7 +220,7 @@ TEST(a_replica_waits) {
     server_wait_for_replica(primary, replica);
     EXPECT(c, "+OK", "MULTI");
     for (int i = 0; i < NFILTERS; i++) EXPECT(c, "+QUEUED", "DEL f%d", i);
-    EXPECT(c, "+QUEUED", "CLIENT PAUSE 100000 WRITE");
+    EXPECT(c, "+QUEUED", "CLIENT PAUSE 10000000 WRITE");
     command(c, "EXEC");
     REQUIRE(server_wait_info(replica, "bf_filters", "0"));
     const long long before = lookups(replica), runs = server_info(replica, "bf_timer_runs");
@@ -270,7 +270,7 @@ TEST(cluster_nodes_is_not_read_in_peace) {
     EXPECT(c, ":1", "DEL {%s}own", tag);
     for (int i = 0; i < 100; i++)
         EXPECT_ERROR(c, "TRYAGAIN", "between", "BF.EXISTS %s x%d", key, i);
-    pause_ms(300);
+    REQUIRE(server_wait_runs(node));
     CHECK_INT(server_info(node, "bf_sweeps_pending"), 1); /* left alone */
     for (int i = 0; i < 2; i++)
         EXPECT(cluster->node[i]->client, "+OK", "CLUSTER SETSLOT %d STABLE", slot);

@@ -379,7 +379,7 @@ TEST(promoted_with_strings_to_remove) {
     pass(primary, 5 * QUARTER);
     EXPECT(primary->client, "+OK", "MULTI");
     EXPECT(primary->client, "+QUEUED", "BF.ADD k x");
-    EXPECT(primary->client, "+QUEUED", "CLIENT PAUSE 100000 WRITE");
+    EXPECT(primary->client, "+QUEUED", "CLIENT PAUSE 10000000 WRITE");
     EXPECT(primary->client, "*2 :1 +OK", "EXEC");
     server_wait_for_replica(primary, replica);
     CHECK_INT(command_int(replica->client, "DBSIZE"), before + 1);
@@ -449,7 +449,7 @@ TEST(restarts_with_strings_to_remove) {
         pass(s, 3 * QUARTER);
         EXPECT(s->client, "+OK", "MULTI");
         EXPECT(s->client, "+QUEUED", "BF.ADD k x");
-        EXPECT(s->client, "+QUEUED", "CLIENT PAUSE 100000 WRITE");
+        EXPECT(s->client, "+QUEUED", "CLIENT PAUSE 10000000 WRITE");
         EXPECT(s->client, "*2 :1 +OK", "EXEC");
         CHECK_INT(server_info(s, "bf_sweeps_pending"), 1);
         CHECK_INT(command_int(s->client, "DBSIZE"), nkeys + 1);
