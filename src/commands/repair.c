@@ -16,7 +16,6 @@
 
 /* Limits of one command; the next one continues. */
 #define MAX_STRINGS 4096u /* 1 to 3 µs for each */
-#define LONG_NAME   1024u /* so many bytes of its name take as long again */
 #define MAX_BYTES   (8u << 20)
 
 /* Where the last unfinished BF.HEAL stopped. */
@@ -33,7 +32,7 @@ struct healing {
     struct strings strings;
     RedisModuleString **pairs; /* layer and shard of each healed shard */
     size_t npairs;
-    size_t nstrings; /* checked; one with a long name counts several times */
+    size_t nstrings; /* checked */
     size_t nbytes;   /* created */
     size_t ncleared; /* missing adopted strings that count as empty again */
     bool recounted;  /* the bytes of a layer differed from what the descriptor said */
@@ -103,14 +102,13 @@ static bool heal(struct healing *healing) {
             if (!layer->adoption) at->shard = layer_next_created(layer, at->shard);
             if (at->shard == layer->layout.nshards) break;
             size_t nbytes;
-            if (healing->nstrings >= MAX_STRINGS || healing->nbytes >= MAX_BYTES ||
+            if (healing->nstrings++ == MAX_STRINGS || healing->nbytes >= MAX_BYTES ||
                 (healing->full = !heal_string(healing, index, at->shard, &nbytes))) {
                 at->nstored = layer->nstored;
                 /* Until there is memory again, more may be lost: start from the beginning then. */
                 if (healing->full) *at = (struct heal_cursor){0};
                 return false;
             }
-            healing->nstrings += 1 + descriptor->tag_length / LONG_NAME;
             at->nbytes += nbytes;
         }
         /* The lengths of lost strings were unknown. Now all lengths are known, unless strings

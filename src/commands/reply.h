@@ -16,7 +16,7 @@
 #define ERROR_TOO_LARGE                                                                            \
     "ERR Insufficient memory to create filter: the capacity is too large for the largest "         \
     "possible shards"
-#define ERROR_LONG_NAME "ERR the filter's name is too long: 65535 bytes at most"
+#define ERROR_LONG_NAME "ERR the filter's name is too long: 1024 bytes at most"
 #define ERROR_CLUSTER                                                                              \
     "ERR in a cluster a filter can't have this name: it has a '}' outside of a {hash tag}, or is " \
     "empty"

@@ -161,6 +161,9 @@ struct shard *access_open_new(struct access *access, uint32_t layer, uint32_t nu
     const struct layer *at = &access->descriptor->layers[layer];
     if (!layer_shard_created(at, number) && !at->adoption) {
         access->status = SHARD_NONE;
+        /* An item may extend a string of which only expired layers were created. No search looks
+         * at those, but if it is lost, that must be known before anything changes (law I2). */
+        if (at->home < access->first && access->writes) access_open(access, at->home, number);
         return NULL;
     }
     struct shard *shard = handle_of(access, at->home, number);

@@ -386,6 +386,7 @@ static const char *adoption_problem(const struct layer *layer) {
     if (problem) return problem;
     const struct layout layout = adopted_layout(&adoption->recipe);
     if (!layout_is_same(&layout, &layer->layout)) return "a layout that is not the recipe's";
+    if (adoption->prefix_length > DESCRIPTOR_MAX_TAG) return "a prefix that is too long";
     if (adoption->owned && (adoption->numbered || adoption->prefix_length > 0))
         return "own strings with a name";
     if (!adoption->owned && !adoption->numbered && layout.nshards > 1)
@@ -416,6 +417,7 @@ const char *descriptor_head_problem(const struct descriptor *descriptor) {
         descriptor->shard_bytes > SIZING_MAX_SHARD_BYTES)
         return "shard size out of range";
     if (descriptor->expansion > DESCRIPTOR_MAX_EXPANSION) return "expansion out of range";
+    if (descriptor->tag_length > DESCRIPTOR_MAX_TAG) return "a name that is too long";
     return NULL;
 }
 

@@ -7,7 +7,7 @@
 #include "core/sizing.h"
 
 #define DESCRIPTOR_VERSION       1u
-#define DESCRIPTOR_MAX_TAG       65535u
+#define DESCRIPTOR_MAX_TAG       1024u /* the server hashes a string's name at each look-up */
 #define DESCRIPTOR_MAX_EXPANSION 32768u
 
 #define WINDOW_MAX_SECONDS  1000000000u  /* 31 years */

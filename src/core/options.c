@@ -198,7 +198,7 @@ static bool read_flag(struct options *options, struct words *values) {
 static bool read_prefix(struct options *options, struct words *values) {
     const struct word prefix = take(values);
     if (prefix.length == 0 || prefix.length > DESCRIPTOR_MAX_TAG)
-        return fail(options, "ERR bad prefix: from 1 to 65535 bytes are needed");
+        return fail(options, "ERR bad prefix: from 1 to 1024 bytes are needed");
     options->adoption.prefix = (char *)prefix.text;
     options->adoption.prefix_length = (uint32_t)prefix.length;
     return true;

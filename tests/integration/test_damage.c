@@ -363,14 +363,3 @@ TEST(healing_looks_at_many_shards_in_parts) {
     EXPECT(c, "-TRYAGAIN 0 lost shards were healed...", "BF.HEAL k");
     EXPECT(c, ":1", "BF.HEAL k");
 }
-
-/* The server hashes a name each time: one of 65,535 bytes takes longer than all else. */
-TEST(healing_looks_at_few_shards_with_long_names) {
-    static char name[65535];
-    memset(name, 'n', sizeof name);
-    Client *c = server_start(NULL)->client;
-    EXPECT(c, "+OK", "BF.RESERVE %b 0.000001 100000 SEED 7 SHARDSIZE 4096", name, sizeof name);
-    for (int i = 0; i < 500; i++) EXPECT(c, ":1", "BF.ADD %b i%d", name, sizeof name, i);
-    EXPECT(c, "-TRYAGAIN 0 lost shards were healed...", "BF.HEAL %b", name, sizeof name);
-    EXPECT(c, ":0", "BF.HEAL %b", name, sizeof name);
-}

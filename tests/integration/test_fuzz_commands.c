@@ -251,7 +251,7 @@ static void push_number(Args *args) {
 
 /* Bytes out of the large buffer, which is noise: short mostly, at times all of it. */
 static void push_noise(Args *args) {
-    static const unsigned lengths[] = {0, 1, 2, 3, 4, 8, 16, 40, 73, 200, 4096, 65535, 65536};
+    static const unsigned lengths[] = {0, 1, 2, 3, 4, 8, 16, 40, 73, 200, 1024, 1025, 65536};
     const size_t len = corrupt_draw(60) ? lengths[corrupt_draw(N(lengths))] : HUGE_BYTES;
     push(args, huge + corrupt_draw((unsigned)(HUGE_BYTES - len) + 1), len);
 }

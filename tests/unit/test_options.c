@@ -243,16 +243,16 @@ TEST(bad_options_of_adopted_strings) {
         if (!CHECK(!parse(&o, OPTIONS_ADOPT, cases[i].line))) CHECK_FAIL("%s", cases[i].line);
         CHECK_STR(o.problem, cases[i].problem);
     }
-    static char huge[65536];
+    static char huge[DESCRIPTOR_MAX_TAG + 1];
     memset(huge, 'p', sizeof huge);
-    struct word words[] = {{"PREFIX", 6}, {huge, 65535}};
+    struct word words[] = {{"PREFIX", 6}, {huge, DESCRIPTOR_MAX_TAG}};
     struct options o = {.adoption = {.recipe = recipe_default}};
     CHECK(options_parse(&o, words, 2, OPTIONS_ADOPT));
-    CHECK_UINT(o.adoption.prefix_length, 65535);
-    words[1].length = 65536;
+    CHECK_UINT(o.adoption.prefix_length, DESCRIPTOR_MAX_TAG);
+    words[1].length = DESCRIPTOR_MAX_TAG + 1;
     o.given = 0;
     CHECK(!options_parse(&o, words, 2, OPTIONS_ADOPT));
-    CHECK_STR(o.problem, "ERR bad prefix: from 1 to 65535 bytes are needed");
+    CHECK_STR(o.problem, "ERR bad prefix: from 1 to 1024 bytes are needed");
     words[1].length = 0;
     o.given = 0;
     CHECK(!options_parse(&o, words, 2, OPTIONS_ADOPT));

@@ -429,6 +429,26 @@ TEST(slices_that_share_no_string) {
     memory_free(memory);
 }
 
+/* No search opens a string of which only slices that are over were created; but the next item
+ * extends it. */
+TEST(a_lost_string_of_slices_that_are_over_refuses_the_batch) {
+    const struct filter_options options = hour(4000, 0);
+    struct memory *memory = memory_new(&options);
+    const struct descriptor *d = descriptor_of(memory);
+    CHECK_INT(add_at(memory, FIRST, "a", 0, 1000), 1000);
+    CHECK_INT(add_at(memory, FIRST + QUARTER, "a", 0, 1), 0);
+    REQUIRE(layer_is_joined(&d->layers[1]) && !layer_shard_created(&d->layers[1], 0));
+    memory->access.first = 1;
+    struct string *string = memory_string(memory, 0, 0), kept = *string;
+    *string = (struct string){0};
+    CHECK_INT(memory_add(memory, "b", 0, 10), -1);
+    CHECK_UINT(memory->access.bad_layer, 0);
+    CHECK_UINT(d->layers[1].nitems, 0);
+    *string = kept;
+    CHECK_INT(memory_add(memory, "b", 0, 10), 10);
+    memory_free(memory);
+}
+
 TEST(slices_that_do_not_grow_are_full) {
     const struct filter_options options = hour(400, 0);
     struct memory *memory = memory_new(&options);
