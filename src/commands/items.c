@@ -84,7 +84,9 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
         strings.items = items;
         strings.grown = replicate_growth;
         const bool verbatim = existed && !options && turned == SLICES_SAME;
-        const uint64_t before = descriptor_nitems(filter->descriptor);
+        const struct descriptor *with_window =
+            filter->descriptor->window ? filter->descriptor : NULL;
+        const uint64_t before = with_window ? descriptor_nitems(with_window) : 0;
         size_t nchanged;
         if (filter_add(&strings.access, lookups, n, &nchanged)) {
             if (nchanged > 0) replicate_items(&strings, lookups, n, verbatim);
@@ -94,7 +96,7 @@ static int add(RedisModuleCtx *ctx, RedisModuleString *name, RedisModuleString *
             statistics_added(n, nadded);
             /* An item that is remembered for longer is counted twice if its older slice counts too
              * few, as it may after BF.HEAL. */
-            statistics_recounted(before + nadded, descriptor_nitems(filter->descriptor));
+            if (with_window) statistics_recounted(before + nadded, descriptor_nitems(with_window));
         } else {
             reply_lost(&strings);
         }
