@@ -163,7 +163,8 @@ struct shard *access_open_new(struct access *access, uint32_t layer, uint32_t nu
         access->status = SHARD_NONE;
         /* An item may extend a string of which only expired layers were created. No search looks
          * at those, but if it is lost, that must be known before anything changes (law I2). */
-        if (at->home < access->first && access->writes) access_open(access, at->home, number);
+        if (layer_is_joined(at) && at->home < access->first && access->writes)
+            access_open(access, at->home, number);
         return NULL;
     }
     struct shard *shard = handle_of(access, at->home, number);
