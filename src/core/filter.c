@@ -13,7 +13,7 @@
 
 #define AHEAD    16
 #define TOGETHER 128
-#define LONG_TAG 256u
+#define LONG_TAG 256u         /* bytes; shorter names take less than the first items of a shard */
 #define CACHED   (512u << 10) /* shards up to this size are in the processor's cache anyway */
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))

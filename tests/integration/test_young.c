@@ -435,7 +435,7 @@ TEST(healing_large_shards_takes_little_memory) {
 TEST(healing_stops_at_maxmemory) {
     Server *s = server_start(NULL), *replica = server_start(NULL);
     Client *c = s->client;
-    char key[2001];
+    char key[1001];
     memset(key, 'k', sizeof key - 1);
     key[sizeof key - 1] = '\0';
     server_follow(replica, s);
