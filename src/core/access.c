@@ -271,21 +271,34 @@ void access_turn(struct access *access, uint32_t layer, uint32_t number, struct 
             (int64_t)shard->nbytes - (int64_t)before);
 }
 
+/* Is there memory for a bitmap that nobody could expect to be needed? */
+static bool may_turn(struct access *access) {
+    return access->has_memory || access->supplier->may_allocate(access);
+}
+
 /* Moves the items of a young shard to a larger table. If an item finds no place in it, the shard
- * becomes its bitmap. */
-static void enlarge(struct access *access, uint32_t layer, uint32_t number, struct shard *shard) {
+ * becomes its bitmap; without memory for that, it stays as it was and the answer is false. */
+static bool enlarge(struct access *access, uint32_t layer, uint32_t number, struct shard *shard) {
     struct layer *at = &access->descriptor->layers[layer];
     uint8_t *table = copy_body(shard);
     const uint32_t capacity = shard->capacity;
     const size_t before = shard->nbytes;
-    uint32_t nitems;
+    uint32_t nitems = header_nitems(shard->body - HEADER_BYTES), nmoved;
+    bool done = true;
     renew(access, layer, number, shard, FORM_YOUNG, 2 * before);
-    if (young_rehash(&at->layout, table, capacity, shard->body, shard->capacity, &nitems))
-        header_set_nitems(shard->body - HEADER_BYTES, nitems);
-    else
+    if (young_rehash(&at->layout, table, capacity, shard->body, shard->capacity, &nmoved)) {
+        nitems = nmoved;
+    } else if (may_turn(access)) {
         pour(access, layer, number, shard, table, capacity);
+    } else {
+        renew(access, layer, number, shard, FORM_YOUNG, before);
+        memcpy(shard->body, table, before);
+        done = false;
+    }
+    if (shard->capacity) header_set_nitems(shard->body - HEADER_BYTES, nitems);
     descriptor_allocator.free(table);
     account(access, at, 0, (int64_t)shard->nbytes - (int64_t)before);
+    return done;
 }
 
 bool access_would_turn(const struct access *access, uint32_t layer, uint32_t number,
@@ -320,26 +333,27 @@ static void announce(struct access *access, uint32_t layer, uint32_t number, uin
 /* This ends whatever the header and the table contain, because a table that can't grow becomes a
  * bitmap. An item that was not in the table is new even if other items have set its bits in the
  * bitmap: replicas must hear of it to turn the shard too. */
-bool access_add_young(struct access *access, uint32_t layer, uint32_t number, struct shard *shard,
-                      uint32_t block, uint64_t bits) {
+enum answer access_add_young(struct access *access, uint32_t layer, uint32_t number,
+                             struct shard *shard, uint32_t block, uint64_t bits) {
     const struct layer *at = &access->descriptor->layers[layer];
-    if (young_find(shard->body, shard->capacity, block, bits)) return false;
+    if (young_find(shard->body, shard->capacity, block, bits)) return ANSWER_KNOWN;
     if (!access_would_turn(access, layer, number, shard)) {
         uint32_t nitems = header_nitems(shard->body - HEADER_BYTES);
         if (!young_has_room(shard->capacity, nitems) &&
             young_capacity(&at->layout, 2 * (size_t)shard->nbytes) != 0) {
-            enlarge(access, layer, number, shard);
+            if (!enlarge(access, layer, number, shard)) return ANSWER_OOM;
             nitems = header_nitems(shard->body - HEADER_BYTES);
         }
         if (shard->capacity && young_insert(shard->body, shard->capacity, block, bits)) {
             header_set_nitems(shard->body - HEADER_BYTES, nitems + 1);
             announce(access, layer, number, nitems);
-            return true;
+            return ANSWER_NEW;
         }
+        if (shard->capacity && !may_turn(access)) return ANSWER_OOM;
     }
     if (shard->capacity) access_turn(access, layer, number, shard);
     layout_set(&at->layout, shard->body + block * layout_block_bytes(&at->layout), bits);
-    return true;
+    return ANSWER_NEW;
 }
 
 /* Extends a string for a joined layer, and for the layers between it and its home. */

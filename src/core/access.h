@@ -14,6 +14,14 @@
 
 #include "core/descriptor.h"
 
+enum answer {
+    ANSWER_KNOWN = 0, /* seen before, or a false positive */
+    ANSWER_NEW = 1,   /* not seen before; filter_add has added it */
+    ANSWER_FULL = 2,  /* not seen before and not added: the filter is full */
+    ANSWER_OOM = 3,   /* not seen before and not added: the server is out of memory */
+    ANSWER_LOST = 4,  /* left out because its shard is lost; only in a repeated command */
+};
+
 enum shard_status {
     SHARD_READY,
     SHARD_NONE,    /* never created: all its bits are zero */
@@ -99,6 +107,7 @@ struct access {
     struct handles *handles;
     uint32_t first;           /* layers before this one have expired and are not searched */
     bool writes;              /* opened for writing */
+    bool has_memory;          /* whoever adds has asked for the memory of a bitmap */
     struct shard *open;       /* list of all open shards */
     enum shard_status status; /* why access_open failed, and for which shard */
     uint32_t bad_layer;
@@ -140,12 +149,13 @@ struct shard *access_extend(struct access *access, uint32_t layer, uint32_t numb
 /* Replaces an open young shard with its bitmap. */
 void access_turn(struct access *access, uint32_t layer, uint32_t number, struct shard *shard);
 
-/* Adds an item to an open young shard, which may turn into its bitmap. False if the item is
- * known. */
-bool access_add_young(struct access *access, uint32_t layer, uint32_t number, struct shard *shard,
-                      uint32_t block, uint64_t bits);
+/* Adds an item to an open young shard. The shard turns into its bitmap if it has reached its limit:
+ * for that, the caller must have asked for memory. It also turns if its table has no place for the
+ * item. If there is no memory for that, returns ANSWER_OOM, and nothing has changed. */
+enum answer access_add_young(struct access *access, uint32_t layer, uint32_t number,
+                             struct shard *shard, uint32_t block, uint64_t bits);
 
-/* Would adding an item to this shard make it turn? */
+/* Has the shard reached its limit, so that adding an item makes it turn? */
 bool access_would_turn(const struct access *access, uint32_t layer, uint32_t number,
                        const struct shard *shard);
 

@@ -107,13 +107,16 @@ static inline enum answer blocked_insert(struct access *access, uint32_t index,
     struct layer *layer = &access->descriptor->layers[index];
     if (!lookup->shard) lookup->shard = access_create(access, index, shard_number(layer, lookup));
     if (!lookup->shard) return ANSWER_LOST;
-    const bool changed =
-        lookup->shard->capacity
-            ? access_add_young(access, index, shard_number(layer, lookup), lookup->shard,
-                               lookup->block, lookup->hash.bits)
-            : layout_set(&layer->layout, block_of(layer, lookup), lookup->hash.bits);
-    layer->nitems += changed;
-    return changed ? ANSWER_NEW : ANSWER_KNOWN;
+    enum answer answer;
+    if (lookup->shard->capacity)
+        answer = access_add_young(access, index, shard_number(layer, lookup), lookup->shard,
+                                  lookup->block, lookup->hash.bits);
+    else
+        answer = layout_set(&layer->layout, block_of(layer, lookup), lookup->hash.bits)
+                     ? ANSWER_NEW
+                     : ANSWER_KNOWN;
+    layer->nitems += answer == ANSWER_NEW;
+    return answer;
 }
 
 static const struct layer_ops blocked_ops = {blocked_locate, blocked_contains, blocked_allocates,

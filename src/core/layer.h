@@ -13,14 +13,6 @@
 
 #include "core/access.h"
 
-enum answer {
-    ANSWER_KNOWN = 0, /* seen before, or a false positive */
-    ANSWER_NEW = 1,   /* not seen before; filter_add has added it */
-    ANSWER_FULL = 2,  /* not seen before and not added: the filter is full */
-    ANSWER_OOM = 3,   /* not seen before and not added: the server is out of memory */
-    ANSWER_LOST = 4,  /* left out because its shard is lost; only in a repeated command */
-};
-
 /* One item on its way through a filter. The caller sets the item; the filter sets the rest. */
 struct lookup {
     const char *item;
@@ -48,8 +40,9 @@ struct layer_ops {
     bool (*allocates)(struct access *access, uint32_t index, struct lookup *lookup);
 
     /* Adds an item. Sets bits and never clears any (law I1), creates missing shards, and counts the
-     * item in layer->nitems. ANSWER_NEW; ANSWER_KNOWN if the layer contained it already; or
-     * ANSWER_LOST if a string that must grow is lost. Call it after locate. */
+     * item in layer->nitems. ANSWER_NEW; ANSWER_KNOWN if the layer contained it already;
+     * ANSWER_LOST if a string that must grow is lost; ANSWER_OOM if a string must grow that was
+     * not expected to. Call it after locate. */
     enum answer (*insert)(struct access *access, uint32_t index, struct lookup *lookup);
 };
 

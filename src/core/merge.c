@@ -172,7 +172,7 @@ static void unite_young(struct access *access, const struct merge_part *part, st
         if (!young_item(layout, from->body, i, &block, &bits)) continue;
         const bool new =
             to->capacity
-                ? access_add_young(access, part->to, part->shard, to, block, bits)
+                ? access_add_young(access, part->to, part->shard, to, block, bits) == ANSWER_NEW
                 : layout_set(layout, shard_blocks(layer, to) + block * layout_block_bytes(layout),
                              bits);
         gain->nitems += new;
@@ -198,6 +198,7 @@ enum merge_outcome merge_shard(struct access *to, struct access *from,
     if (!target && to->status != SHARD_NONE) return MERGE_TO_LOST;
     if (allocates(to, part, target, source) && !to->supplier->may_allocate(to))
         return MERGE_NO_MEMORY;
+    to->has_memory = true; /* a shard must be united as a whole: replicas do it on their own */
     if (!target) {
         target = access_create(to, part->to, part->shard);
         if (!target) return MERGE_TO_LOST;

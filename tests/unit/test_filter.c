@@ -521,14 +521,32 @@ static bool shard_has(const struct memory *memory, const struct shard *shard, ui
                : layout_test(layout, shard->body + block * layout_block_bytes(layout), bits);
 }
 
+/* Without memory for a bitmap, an item that finds no place is refused and changes nothing. */
+static void check_no_memory(struct memory *memory, struct shard *shard, uint32_t block,
+                            uint64_t bits) {
+    const uint32_t capacity = shard->capacity, nbytes = shard->nbytes;
+    uint8_t *before = malloc(HEADER_BYTES + nbytes);
+    memcpy(before, shard->body - HEADER_BYTES, HEADER_BYTES + nbytes);
+    memory->full = true;
+    CHECK_INT(access_add_young(&memory->access, 0, 0, shard, block, bits), ANSWER_OOM);
+    CHECK_UINT(shard->capacity, capacity);
+    CHECK_MEM(shard->body - HEADER_BYTES, HEADER_BYTES + shard->nbytes, before,
+              HEADER_BYTES + nbytes);
+    check_totals(memory);
+    memory->full = false;
+    free(before);
+}
+
 /* All items hash to the same entry: the shard turns before searches get long. */
 TEST(items_aimed_at_one_entry_make_a_shard_turn) {
     struct memory *memory = memory_new(&billion);
     struct shard *shard = access_create(&memory->access, 0, 0);
     for (uint32_t i = 0; i < 600; i++) {
         CHECK_INT(shard->capacity != 0, i <= YOUNG_MAX_PROBES);
+        if (i == YOUNG_MAX_PROBES) check_no_memory(memory, shard, i, (uint64_t)i << 40 | 5);
         if (shard->capacity)
-            CHECK(access_add_young(&memory->access, 0, 0, shard, i, (uint64_t)i << 40 | 5));
+            CHECK_INT(access_add_young(&memory->access, 0, 0, shard, i, (uint64_t)i << 40 | 5),
+                      ANSWER_NEW);
     }
     for (uint32_t i = 0; i <= YOUNG_MAX_PROBES; i++)
         CHECK(shard_has(memory, shard, i, (uint64_t)i << 40 | 5));
@@ -546,7 +564,8 @@ TEST(a_table_that_can_not_be_doubled_turns) {
     for (uint32_t i = 0; i < 769; i++) {
         const uint64_t home = i < 300 ? 2047 - 99 : i < 600 ? 150 : 600 + i % 300;
         bits[i] = (uint64_t)(i + 1) << 40 | home;
-        CHECK(access_add_young(&memory->access, 0, 0, shard, i, bits[i]));
+        if (i == 768) check_no_memory(memory, shard, i, bits[i]);
+        CHECK_INT(access_add_young(&memory->access, 0, 0, shard, i, bits[i]), ANSWER_NEW);
         if (i == 767) CHECK_UINT(shard->capacity, 1024);
     }
     CHECK_UINT(shard->capacity, 0);
