@@ -324,15 +324,10 @@ uint64_t descriptor_nstored(const struct descriptor *descriptor) {
 bool descriptor_next_string(const struct descriptor *descriptor, struct string_cursor *at) {
     for (; at->layer < descriptor->nlayers; at->layer++, at->next = 0) {
         const struct layer *layer = &descriptor->layers[at->layer];
-        while (at->next < layer_nstrings(layer)) {
-            at->shard = at->next;
-            if (at->next % 8 == 0 && layer->created[at->next / 8] == 0) {
-                at->next += 8; /* most shards of a filter with few items were never created */
-                continue;
-            }
-            at->next++;
-            if (layer_shard_created(layer, at->shard)) return true;
-        }
+        if (at->next >= layer_nstrings(layer)) continue;
+        at->shard = layer_next_created(layer, at->next);
+        at->next = at->shard + 1;
+        if (at->shard < layer->layout.nshards) return true;
     }
     return false;
 }
