@@ -160,7 +160,7 @@ static const struct entry {
 } entries[] = {
     {"bf.reserve", -4, KEY_CREATE, reserve, "O(1)", "Creates an empty filter."},
     {"bf.adopt", -2, KEY_CREATE, adopt,
-     "O(B), where B is the number of bytes of the strings, up to 64 MiB.",
+     "O(B), where B is the number of bytes of the strings, up to 8 MiB.",
      "Turns bitmaps that other programs write with SETBIT into a filter, in place."},
     {"bf.add", 3, KEY_INSERT, key_item, PER_ITEM,
      "Adds an item to a filter and returns whether it was new. Creates the filter if it does not "

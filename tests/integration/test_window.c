@@ -492,7 +492,7 @@ TEST(snapshots_after_a_refused_payload) {
     /* Nothing is removed during the pause. */
     EXPECT(c, "+OK", "MULTI");
     EXPECT(c, "+QUEUED", "RESTORE l 0 %b", bad.data, bad.nbytes);
-    EXPECT(c, "+QUEUED", "CLIENT PAUSE 100000 WRITE");
+    EXPECT(c, "+QUEUED", "CLIENT PAUSE 10000000 WRITE");
     EXPECT(c, "*2 -ERR Bad data format +OK", "EXEC");
     bytes_free(&bad);
     CHECK_INT(server_info(s, "bf_sweeps_pending"), 1);
